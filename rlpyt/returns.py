@@ -100,6 +100,7 @@ def discount_return_tl(
     _check_shapes(reward, done=done, timeout=timeout, value=value, timeout_value=timeout_value)
     if timeout is not None and value is None and timeout_value is None:
         raise ValueError("Returns of truncated episodes (timeout) need timeout_value or value: give one of them.")
+    return_: Array
     if not _in_cpu_memory(reward):
         return_ = _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value)
         return _deliver(return_, reward, return_dest)
@@ -115,9 +116,9 @@ def discount_return_tl(
         _rows(done, bool),
         _row(bootstrap_value, reward, dtype),
         dtype.type(discount),
-        _rows(timeout, bool),
-        _rows(value, dtype),
-        _rows(timeout_value, dtype),
+        _rows_if_any(timeout, bool),
+        _rows_if_any(value, dtype),
+        _rows_if_any(timeout_value, dtype),
         return_,
     )
     return _deliver(return_, reward, return_dest)
@@ -150,6 +151,8 @@ def generalized_advantage_estimation_tl(
         Advantages A and returns A + V, both [T,...].
     """
     _check_shapes(reward, value=value, done=done, timeout=timeout, timeout_value=timeout_value)
+    advantage: Array
+    return_: Array
     if not _in_cpu_memory(reward):
         advantage, return_ = _generalized_advantage_estimation_by_torch(
             reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
@@ -167,8 +170,8 @@ def generalized_advantage_estimation_tl(
         _row(bootstrap_value, reward, dtype),
         dtype.type(discount),
         dtype.type(gae_lambda),
-        _rows(timeout, bool),
-        _rows(timeout_value, dtype),
+        _rows_if_any(timeout, bool),
+        _rows_if_any(timeout_value, dtype),
         advantage,
         return_,
     )
@@ -205,6 +208,8 @@ def discount_return_n_step(
     if n_step < 1 or (n_step > T and not do_truncated):
         raise ValueError(f"n_step={n_step} must be at least 1 and, unless do_truncated, at most the {T} rows of reward.")
     rows = T if do_truncated else T - n_step + 1
+    return_: Array
+    done_n: Array
     if not _in_cpu_memory(reward):
         return_, done_n = _discount_return_n_step_by_torch(reward, done, n_step, discount, rows)
         return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
@@ -266,12 +271,14 @@ def _numpy(x: Array, dtype: Any) -> np.ndarray:
     return np.asarray(x, dtype, order="C")
 
 
-def _rows(x: Array | None, dtype: Any) -> np.ndarray | None:
+def _rows(x: Array, dtype: Any) -> np.ndarray:
     """Return `x` [T,...] as an array [T,N]."""
-    if x is None:
-        return None
     x = _numpy(x, dtype)
     return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _rows_if_any(x: Array | None, dtype: Any) -> np.ndarray | None:
+    return None if x is None else _rows(x, dtype)
 
 
 def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
@@ -327,7 +334,9 @@ def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | flo
     return x
 
 
-def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value):
+def _discount_return_by_torch(
+    reward: Any, done: Any, bootstrap_value: Any, discount: float, timeout: Any, value: Any, timeout_value: Any
+) -> torch.Tensor:
     """Compute `discount_return_tl` of tensors on a GPU."""
     return_ = _floating(reward, like=reward).clone()
     if timeout is not None:
@@ -340,7 +349,9 @@ def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, 
     return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_, done))
 
 
-def _generalized_advantage_estimation_by_torch(reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value):
+def _generalized_advantage_estimation_by_torch(
+    reward: Any, value: Any, done: Any, bootstrap_value: Any, discount: float, gae_lambda: float, timeout: Any, timeout_value: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `generalized_advantage_estimation_tl` of tensors on a GPU."""
     reward = _floating(reward, like=reward)
     value = _floating(value, like=reward)
@@ -355,7 +366,9 @@ def _generalized_advantage_estimation_by_torch(reward, value, done, bootstrap_va
     return advantage, advantage + value
 
 
-def _discount_return_n_step_by_torch(reward, done, n_step, discount, rows):
+def _discount_return_n_step_by_torch(
+    reward: torch.Tensor, done: torch.Tensor, n_step: int, discount: float, rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the first `rows` rows of `discount_return_n_step` of tensors on a GPU."""
     r = _floating(reward, like=reward)
     return_ = torch.zeros((rows, *r.shape[1:]), dtype=r.dtype, device=r.device)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
-from rlpyt.utils.collections import AttrDict, namedarraytuple
+from rlpyt.utils.collections import AttrDict, field_of, namedarraytuple
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ EnvSamples = namedarraytuple(
 
 def timeout_of(env: Any) -> Any:
     """Return `timeout` [T,B] of a batch's `EnvSamples`, or else of its env_info; None if neither has this field."""
-    return getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+    return field_of(env.env_info, "timeout") if env.timeout is None else env.timeout
 
 
 def as_recorded(samples: Any) -> Any:
@@ -72,7 +73,7 @@ def as_recorded(samples: Any) -> Any:
     A sampler allocates all fields of a batch. A custom collector may not write the fields about the ends of episodes: `timeout`,
     `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`.
     """
-    recorded = getattr(samples.env, "ends_recorded", None)
+    recorded = field_of(samples.env, "ends_recorded")
     if recorded is None:
         return samples
     env = samples.env._replace(ends_recorded=None)
@@ -270,6 +271,23 @@ class Agent(Protocol):
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue from what `sampling_state` returned; `example` is a structure like agent_info."""
+
+
+class CompletedAgent(Completed):
+    """Any agent, with the attributes of `Agent` that samplers do without.
+
+    Attributes:
+        clip_actions: as in `Agent`.
+        acting_for: as in `Agent`; None if the agent cannot act for some columns alone.
+        value: method that returns the value estimates of policy gradient agents; None for others.
+    """
+
+    clip_actions: bool = False
+    acting_for: Callable[..., AbstractContextManager[None]] | None = None
+    value: Callable[..., Any] | None = None
+
+    def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
+        """Prepare to act. The default does nothing."""
 
 
 class AsyncAgent(Agent, Protocol):

@@ -1,4 +1,4 @@
-"""Packages import only what stands below them, and a class gets its behaviour from one base."""
+"""Packages import only what stands below them, a class gets its behaviour from one base, and few places ask what objects have."""
 
 import ast
 import inspect
@@ -161,3 +161,24 @@ def test_a_base_that_only_names_parts_defines_no_behaviour():
             return 1
 
     assert [defines_behaviour(cls) for cls in (Names, Inherits, Defines, type("Derived", (Defines,), {}))] == [False, False, True, True]
+
+
+MOST_QUESTIONS = 79  # This number is only to become smaller.
+
+
+def questions(source):
+    """The lines of a piece of source that ask an object whether it has an attribute: by hasattr, or by getattr with a default."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    return [call.lineno for call in calls if (call.func.id, len(call.args)) in (("hasattr", 2), ("getattr", 3))]
+
+
+def test_few_places_ask_whether_an_object_has_an_attribute():
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in sorted(ROOT.rglob("*.py")) for line in questions(path.read_text())]
+    assert len(found) <= MOST_QUESTIONS, (
+        "Give attributes of our classes a default in the class. Declare optional attributes of other objects in a subclass of "
+        f"rlpyt.utils.completed.Completed. Read optional fields by rlpyt.utils.collections.field_of. Asked are: {found}"
+    )
+
+
+def test_questions_are_found_in_expressions_and_definitions():
+    assert questions("hasattr(a, 'b')\ndef f():\n    return [getattr(a, 'b', None), getattr(a, 'b'), a.getattr(1, 2, 3)]") == [1, 3]

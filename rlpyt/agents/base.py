@@ -24,7 +24,7 @@ from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import models_exist
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import namedarraytuple, remade
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.packing import PackedCopies, to_cpu
@@ -523,7 +523,7 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
     if isinstance(prev, tuple):
         nulls = null if isinstance(null, tuple) else [null] * len(prev)
         parts = [null_after_done(part, done, part_null) for part, part_null in zip(tuple(prev), tuple(nulls))]
-        return prev._make(parts) if hasattr(prev, "_make") else tuple(parts)
+        return remade(prev, parts)
     prev = prev.clone()
     prev[1:][done[:-1].bool()] = torch.as_tensor(null, dtype=prev.dtype, device=prev.device)
     return prev

@@ -9,7 +9,7 @@ A policy also has ``reset(do_resets=None)`` with a list of B bools, ``get_param_
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,27 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.gaussian import gaussians
 from rlpyt.envs.adapters import from_dict
-from rlpyt.envs.base import EnvSpaces, for_envs
+from rlpyt.envs.base import EnvSpaces, for_envs, is_space
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.settings import checked
 from rlpyt.utils.structures import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
+
+
+class CompletedPolicy(Completed):
+    """Any policy, with its optional methods; it needs one of the first two.
+
+    Attributes:
+        get_actions: method that returns actions and infos ``[B,...]`` for observations ``[B,...]``.
+        get_action: method that returns the action and the info for one observation.
+        get_param_values: method that returns the parameters as plain data and tensors.
+    """
+
+    get_actions: Callable[[Any], tuple[Any, dict]] | None = None
+    get_action: Callable[[Any], tuple[Any, dict]] | None = None
+    get_param_values: Callable[[], Any] | None = None
 
 
 class AgentPolicy:
@@ -210,7 +225,7 @@ class _GymObservations(GymSpaceWrapper):
 
 def _rlpyt_spaces(env: Any) -> EnvSpaces:
     """Return the spaces of any environment as rlpyt spaces."""
-    if hasattr(env.action_space, "null_value"):
+    if is_space(env.action_space):
         return env.spaces
     return EnvSpaces(
         observation=_GymObservations(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
@@ -239,7 +254,8 @@ class PolicyAgent(BaseAgent):
     @checked()
     def __init__(self, policy: Any) -> None:
         super().__init__()
-        if not (hasattr(policy, "get_actions") or hasattr(policy, "get_action")):
+        completed = CompletedPolicy(policy)
+        if completed.get_actions is None and completed.get_action is None:
             raise TypeError(f"{type(policy).__name__} is no policy: it has neither get_actions() nor get_action().")
         self.policy = policy
         self._B: int | None = None
@@ -265,8 +281,9 @@ class PolicyAgent(BaseAgent):
     def _get_actions(self, observations: Any) -> tuple[Any, dict]:
         """Return actions of the form of the environment's space, and infos, both ``[B,...]``, for observations in dictionaries."""
         self._B = len(next(leaf for _, leaf in leaves(observations)))
-        if hasattr(self.policy, "get_actions"):
-            actions, infos = self.policy.get_actions(observations)
+        policy = CompletedPolicy(self.policy)
+        if policy.get_actions is not None:
+            actions, infos = policy.get_actions(observations)
         else:
             steps = [self.policy.get_action(tree_map(lambda x, b=b: x[b], observations)) for b in range(self._B)]
             actions, infos = [action for action, _ in steps], stack([info for _, info in steps])
@@ -296,7 +313,8 @@ class PolicyAgent(BaseAgent):
         """Return the policy's parameters, or an empty dictionary if it does not offer them."""
         if self._is_module:
             return super().state_dict()
-        return {"params": self.policy.get_param_values()} if hasattr(self.policy, "get_param_values") else {}
+        get_param_values = CompletedPolicy(self.policy).get_param_values
+        return {} if get_param_values is None else {"params": get_param_values()}
 
     def load_state_dict(self, state_dict: Mapping) -> None:
         """Load the policy's parameters."""

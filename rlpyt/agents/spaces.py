@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -130,8 +131,8 @@ def _image_shape(agent: Any, env_spaces: EnvSpaces) -> tuple[int, ...]:
 
 def _n_observations(agent: Any, env_spaces: EnvSpaces) -> int | None:
     """Return n if an observation is one of n integers from 0, else None."""
-    space = env_spaces.observation
-    is_choice = len(space.shape) == 0 and hasattr(space, "n") and getattr(space, "low", 0) == 0
+    space = CompletedSpace(env_spaces.observation)
+    is_choice = len(space.shape) == 0 and space.low in (None, 0)
     return space.n if is_choice else None
 
 
@@ -150,7 +151,7 @@ def images_in(space: Any) -> list[Any]:
     composite = composite_of(space)
     if composite is not None:
         return [image for part in composite.spaces for image in images_in(part)]
-    return [space] if getattr(space, "dtype", None) == np.uint8 and len(space.shape) == 3 else []
+    return [space] if CompletedSpace(space).dtype == np.uint8 and len(space.shape) == 3 else []
 
 
 def check_flattened(agent: Any, space: Any) -> None:
@@ -175,7 +176,8 @@ def check_flattened(agent: Any, space: Any) -> None:
 
 def composite_of(space: Any) -> Composite | None:
     """Return the space itself if it is composite, or the composite form of Gymnasium's Dict or Tuple; None for others."""
-    space = getattr(space, "space", space)
+    inner = CompletedSpace(space).space
+    space = space if inner is None else inner
     return space if isinstance(space, Composite) else None
 
 
@@ -196,12 +198,13 @@ def _remedy(space: Any) -> tuple[str, str | None]:
     numbers = _discrete_numbers(space)
     if numbers is not None:
         return _remedy_for_numbers(space, numbers)
-    return _remedy_for_box(space) if hasattr(space, "high") else ("", None)
+    return ("", None) if CompletedSpace(space).high is None else _remedy_for_box(space)
 
 
 def _kind_of_vector(space: Any) -> str | None:
     """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, otherwise None."""
-    if hasattr(space, "n") or not hasattr(space, "high") or len(space.shape) != 1:
+    completed = CompletedSpace(space)
+    if completed.n is not None or completed.high is None or len(space.shape) != 1:
         return None
     low, high = np.asarray(space.low), np.asarray(space.high)
     if not ((high > 0).all() and (high == high[0]).all() and (low == -high).all()):
@@ -211,13 +214,16 @@ def _kind_of_vector(space: Any) -> str | None:
 
 def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
     """Return the discrete parts of an action, each as (number of values, first value); None for continuous actions."""
-    of_gym, size = isinstance(space, GymSpaceWrapper), math.prod(getattr(space, "shape", ()))
-    if hasattr(space, "nvec"):
-        n, low = space.nvec, getattr(space.space, "start", 0)
-    elif hasattr(space, "n"):
+    n: Any
+    low: Any
+    of_gym, completed = isinstance(space, GymSpaceWrapper), CompletedSpace(space)
+    size = math.prod(completed.shape)
+    if completed.nvec is not None:
+        n, low = completed.nvec, CompletedSpace(space.space).start
+    elif completed.n is not None:
         is_bits = of_gym and space.shape != ()
-        n, low = 2 if is_bits else space.n, 0 if of_gym else getattr(space, "low", 0)
-    elif hasattr(space, "high") and np.dtype(space.dtype).kind in "iu":
+        n, low = 2 if is_bits else space.n, 0 if of_gym or completed.low is None else completed.low
+    elif completed.high is not None and np.dtype(space.dtype).kind in "iu":
         low = np.asarray(space.low)
         n = np.asarray(space.high).astype(np.int64) - low + 1
     else:
@@ -229,7 +235,8 @@ def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
 def _remedy_for_numbers(space: Any, numbers: list[tuple[int, int]]) -> tuple[str, str | None]:
     if not 0 < len(numbers) <= _MOST_PARTS:
         return "", None
-    is_one = hasattr(space, "n") and getattr(space, "shape", ()) == ()
+    completed = CompletedSpace(space)
+    is_one = completed.n is not None and completed.shape == ()
     if isinstance(space, GymSpaceWrapper):
         if is_one:
             return "", DISCRETE

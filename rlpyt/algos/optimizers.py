@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.utils.misc import module_of
 from rlpyt.utils.plain import check_form
 
 # Settings of torch's optimizers that choose an implementation or its abilities.
@@ -52,7 +53,7 @@ def set_learning_rate(optimizer: Any, lr: float) -> None:
 
 
 def _is_of_torch_with(OptimCls: type, argument: str) -> bool:
-    of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
+    of_torch = module_of(OptimCls).startswith("torch.optim")
     return of_torch and argument in inspect.signature(OptimCls).parameters
 
 

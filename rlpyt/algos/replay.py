@@ -12,9 +12,8 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.replays.async_ import has_priorities
-from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
+from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, CompletedReplay, unknown_fields
 from rlpyt.replays.draws import takes_ids
-from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
     AsyncUniformReplayFrameBuffer,
@@ -28,13 +27,14 @@ from rlpyt.returns import valid_steps
 from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import buffer_leaves
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import check_attributes, checked, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
+from rlpyt.utils.structures import dtype_of
 
 # What the buffer stores of every step, [T,B,...]. final_observation is [K,B,...], as in the sampler's batch; valid is None if all steps
 # are valid; observation_after [1,B,...] follows the last step.
@@ -75,6 +75,7 @@ class ReplayAlgorithm(RlAlgorithm):
     """
 
     OptInfoCls: type
+    replay_buffer: Any = None  # Until it is allocated.
     prioritized_replay = prefetch_batches = False
     can_be_graphed = True
     _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields about the ends of episodes that the buffer requires.
@@ -138,8 +139,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
         A batch then stays valid until two more batches of its size have been sampled.
         """
-        if hasattr(self.replay_buffer, "reuse_batches"):
-            self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=accelerator.has_page_locking(self.agent.device))
+        pin = accelerator.has_page_locking(self.agent.device)
+        CompletedReplay(self.replay_buffer).reuse_batches(2 + self.prefetch_batches, pin=pin)
         if self.prefetch_batches:
             self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.replay_batch_B)
 
@@ -211,7 +212,7 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"(batch_T={batch_spec.T}, batch_B={batch_spec.B})."
             )
         self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
-        kept = [name for name in OPTIONAL_STEPS if getattr(example, name, None) is not None]
+        kept = [name for name in OPTIONAL_STEPS if field_of(example, name) is not None]
         self._stored_ends = (*kept, *BESIDE_STEPS)
         return self.replay_buffer
 
@@ -234,7 +235,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def _first_replayable_itr(self, batch_T: int) -> int:
         """Return the first iteration after which the buffer holds a valid sample."""
-        return -(-getattr(self.replay_buffer, "min_rows", 1) // batch_T) - 1
+        return -(-CompletedReplay(self.replay_buffer).min_rows // batch_T) - 1
 
     def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
         """Return the example of one stored step."""
@@ -276,14 +277,14 @@ class ReplayAlgorithm(RlAlgorithm):
     @property
     def _buffer_is_ours(self) -> bool:
         """Whether the replay buffer derives from rlpyt's; True before it is allocated."""
-        return hasattr(getattr(self, "replay_buffer", BaseNStepReturnBuffer), "append_batch")
+        return self.replay_buffer is None or CompletedReplay(self.replay_buffer).append_batch is not None
 
     def _stored(self, samples: Any) -> Any:
         """Return `samples_to_buffer`, and add fields about the ends of episodes that an override left out."""
         stored = self.samples_to_buffer(samples)
         if not is_of_rlpyt(self.samples_to_buffer) and self._changes_observations(stored, samples):
             return self._without_ends(stored)
-        lacking = [name for name in self._stored_ends if getattr(stored, name, 0) is None]
+        lacking = [name for name in self._stored_ends if field_of(stored, name, 0) is None]
         if not lacking:
             return stored
         ends = self._ends(samples)
@@ -293,8 +294,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def _changes_observations(self, stored: Any, samples: Any) -> bool:
         """Return whether an override of `samples_to_buffer` changed the observations but not the final observations."""
-        stored = getattr(stored, "samples", stored)
-        final = getattr(stored, "final_observation", None)
+        stored = field_of(stored, "samples", stored)
+        final = field_of(stored, "final_observation")
         return stored.observation is not samples.env.observation and (final is None or final is samples.final_observation)
 
     def _without_ends(self, stored: Any) -> Any:
@@ -305,10 +306,10 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"samples_to_buffer of {type(self).__name__} changes observations, so time limits count as terminations. To bootstrap from "
                 "them, return final_observation and observation_after of the batch, changed in the same way."
             )
-        if hasattr(stored, "samples"):
+        if "samples" in stored._fields:
             return stored._replace(samples=self._without_ends(stored.samples))
         no_ends = dict(timeout=torch.zeros_like(torch.as_tensor(stored.done)), final_observation=None, observation_after=None)
-        known = {name: value for name, value in no_ends.items() if getattr(stored, name, None) is not None or name in self._stored_ends}
+        known = {name: value for name, value in no_ends.items() if field_of(stored, name) is not None or name in self._stored_ends}
         return stored._replace(**{name: value for name, value in known.items() if name in stored._fields})
 
     def _timeout(self, env: Any) -> torch.Tensor:
@@ -334,7 +335,7 @@ class ReplayAlgorithm(RlAlgorithm):
         if len(self._copied) == 2:
             self._copied[0].synchronize()
         sampled = self.replay_buffer.sample_batch(self.replay_batch_B)
-        ids = getattr(sampled, "ids", None)
+        ids = field_of(sampled, "ids")
         ids = () if ids is None or not takes_ids(type(self.replay_buffer)) else (ids,)
         if self.agent.device.type == "cpu":
             return sampled, ids
@@ -439,11 +440,11 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
 
 def is_frame_stack(observation: Any) -> bool:
     """Return whether an observation looks like [C,H,W] video frames: a three-dimensional uint8 array."""
-    return getattr(observation, "dtype", None) == np.uint8 and np.ndim(observation) == 3
+    return dtype_of(observation) == np.uint8 and np.ndim(observation) == 3
 
 
 def bootstrap_discount(samples: Any, discount: float, n_step_return: int) -> Any:
     """Return the factor [n] of the target value; computed from `done_n` if the buffer does not provide it."""
-    if getattr(samples, "bootstrap_discount", None) is not None:
+    if field_of(samples, "bootstrap_discount") is not None:
         return samples.bootstrap_discount
     return discount**n_step_return * (1 - samples.done_n.float())

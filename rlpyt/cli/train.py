@@ -62,6 +62,6 @@ def list_of_configurations() -> str:
     """Return a line for each configuration module, with its keys."""
     from rlpyt.experiments import configs
 
-    names = sorted(name for name in configs.config_modules() if hasattr(configs.load(name), "configs"))
+    names = sorted(name for name in configs.config_modules() if "configs" in vars(configs.load(name)))
     width = max(map(len, names)) + 2
     return "\n".join(f"{name:{width}}{' '.join(map(str, configs.load(name).configs))}" for name in names)

@@ -105,9 +105,12 @@ def frame_of(env: Any) -> Any:
     """
     import numpy as np
 
-    if hasattr(env, "ale"):
-        return env.ale.getScreenRGB()
-    render = getattr(env, "render", None)
+    from rlpyt.envs.base import CompletedEnv
+
+    completed = CompletedEnv(env)
+    if completed.ale is not None:
+        return completed.ale.getScreenRGB()
+    render = completed.render
     if render is None:
         raise ValueError(f"{_name(env)} has no render(), so there is nothing to film.")
     try:
@@ -138,13 +141,18 @@ def frame_of(env: Any) -> Any:
 
 def frames_per_second(env: Any) -> float:
     """Return the number of steps in a second of an environment's simulated time."""
-    if hasattr(env, "ale"):
-        return ATARI_FPS / getattr(env, "frame_skip", 1)
-    return (getattr(env, "metadata", None) or {}).get("render_fps") or DEFAULT_FPS
+    from rlpyt.envs.base import CompletedEnv
+
+    completed = CompletedEnv(env)
+    if completed.ale is not None:
+        return ATARI_FPS / completed.frame_skip
+    return (completed.metadata or {}).get("render_fps") or DEFAULT_FPS
 
 
 def _name(env: Any) -> str:
-    return str(getattr(env, "env", None) or type(env).__name__)
+    from rlpyt.envs.base import CompletedEnv
+
+    return str(CompletedEnv(env).env or type(env).__name__)
 
 
 class Video:

@@ -1,5 +1,7 @@
 """Categorical distribution."""
 
+from typing import Any
+
 import torch
 
 from rlpyt.distributions.discrete import DiscreteMixin
@@ -9,7 +11,7 @@ from rlpyt.utils.tensor import select_at_indexes
 # Keeps logs and ratios finite at probability 0.
 EPS = 1e-8
 
-DistInfo = namedarraytuple("DistInfo", ["prob"])
+DistInfo: Any = namedarraytuple("DistInfo", ["prob"])
 
 
 class Categorical(DiscreteMixin):

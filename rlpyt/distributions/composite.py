@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -43,15 +43,20 @@ class Composite(Distribution):
 
     def log_likelihood(self, x: Any, dist_info: Any) -> torch.Tensor:
         """Log-density of actions `x`: log p(x) = sum over parts i of log p_i(x_i); [*lead]."""
-        return sum(part.log_likelihood(*of_part) for part, *of_part in zip(self.parts, tuple(x), tuple(dist_info)))
+        return _sum(part.log_likelihood(*of_part) for part, *of_part in zip(self.parts, tuple(x), tuple(dist_info)))
 
     def kl(self, old_dist_info: Any, new_dist_info: Any) -> torch.Tensor:
         """KL(old || new) = sum over parts i of KL(old_i || new_i); [*lead]."""
-        return sum(part.kl(*of_part) for part, *of_part in zip(self.parts, tuple(old_dist_info), tuple(new_dist_info)))
+        return _sum(part.kl(*of_part) for part, *of_part in zip(self.parts, tuple(old_dist_info), tuple(new_dist_info)))
 
     def entropy(self, dist_info: Any) -> torch.Tensor:
         """H = sum over parts i of H_i, of discrete and continuous parts alike; [*lead]."""
-        return sum(part.entropy(info) for part, info in zip(self.parts, tuple(dist_info)))
+        return _sum(part.entropy(info) for part, info in zip(self.parts, tuple(dist_info)))
+
+
+def _sum(terms: Iterable[torch.Tensor]) -> torch.Tensor:
+    total: Any = sum(terms)  # There is at least one.
+    return total
 
 
 def encode(distribution: Distribution, action: Any) -> torch.Tensor:

@@ -11,8 +11,8 @@ from rlpyt.distributions.composite import leaves
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import OnDevices
 
-DistInfo = namedarraytuple("DistInfo", ["mean"])
-DistInfoStd = namedarraytuple("DistInfoStd", ["mean", "log_std"])
+DistInfo: Any = namedarraytuple("DistInfo", ["mean"])
+DistInfoStd: Any = namedarraytuple("DistInfoStd", ["mean", "log_std"])
 
 # Keeps divisions finite at standard deviation 0.
 EPS = 1e-8
@@ -49,7 +49,8 @@ class Gaussian(Distribution):
         self.max_std = max_std
         self.min_log_std = None if min_std is None else math.log(min_std)
         self.max_log_std = None if max_std is None else math.log(max_std)
-        self.clip = self.squash = None
+        self.clip: float | None = None
+        self.squash: float | None = None
         self.set_clip(clip)
         self.set_squash(squash)
         self.set_noise_clip(noise_clip)

@@ -14,20 +14,35 @@ Samplers turn the first two kinds into the third.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt, write_observation
+from rlpyt.envs.base import (
+    CompletedEnv,
+    Env,
+    StatefulEnv,
+    SteppableEnv,
+    close_env,
+    forwarded_attribute,
+    has_state,
+    horizon_of,
+    is_rlpyt,
+    unwrapped,
+    write_observation,
+)
 from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.utils.collections import field_of, fields_of
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
-from rlpyt.utils.seed import seed_env
+from rlpyt.utils.seed import seed_env, seed_method
 
 
 def is_gym(env: Any) -> bool:
@@ -35,7 +50,7 @@ def is_gym(env: Any) -> bool:
     if isinstance(env, gymnasium.Env):
         return True
     parts = ("reset", "step", "action_space", "observation_space")
-    return not isinstance(env, (type, Environment)) and not is_rlpyt(env) and all(hasattr(env, part) for part in parts)
+    return not isinstance(env, (type, Environment)) and not is_rlpyt(env) and has_all(env, *parts)
 
 
 def is_env(env: Any) -> bool:
@@ -80,7 +95,7 @@ def as_gymnasium(env: Any) -> gymnasium.Env:
     return env if isinstance(env, gymnasium.Env) else EnvironmentAsGymnasium(as_environment(env))
 
 
-def as_rlpyt(env: Any) -> Env:
+def as_rlpyt(env: Any) -> SteppableEnv:
     """Return `env` as an environment that samplers step. Samplers convert everything that ``EnvCls`` makes.
 
     `rlpyt.envs.gym.GymEnvWrapper` wraps the other two kinds. Its env_info leaves out entries that are not numbers.
@@ -103,10 +118,11 @@ def as_rlpyt(env: Any) -> Env:
 
 def seeds_itself(env: Any) -> bool:
     """Return whether an environment defines how to seed itself; the method of the base class seeds only the spaces."""
-    inner = getattr(env, "unwrapped", env)
+    inner = unwrapped(env)
     if isinstance(inner, gymnasium.Env):
         return _accepts(inner.reset, "seed")
-    return getattr(type(inner), "seed", None) not in (None, Env.seed, Environment.seed, Wrapper.seed)
+    method: Any = seed_method(type(inner))
+    return method not in (None, Env.seed, Environment.seed, Wrapper.seed)
 
 
 def original(env: Any) -> Any:
@@ -254,7 +270,7 @@ class InPlaceEnvironment:
         return env_step.reward, env_step.step_type >= StepType.TERMINAL, env_step.env_info
 
 
-def as_in_place(env: Any) -> Env | InPlaceEnvironment:
+def as_in_place(env: Any) -> SteppableEnv | InPlaceEnvironment:
     """Return `env`, of any kind, in the form that workers of episodes step.
 
     Raises:
@@ -294,12 +310,12 @@ class RlpytAsEnvironment(CountingEnvironment):
     @property
     def unwrapped(self) -> Any:
         """The innermost environment."""
-        return getattr(self.env, "unwrapped", self.env)
+        return unwrapped(self.env)
 
     @property
     def render_modes(self) -> list[str]:
         """``rgb_array`` if the environment has a method ``render``."""
-        return ["rgb_array"] if hasattr(self.env, "render") else []
+        return [] if CompletedEnv(self.env).render is None else ["rgb_array"]
 
     def reset(self) -> tuple[Any, dict]:
         """Start a new episode; return its first observation and an empty dictionary."""
@@ -312,8 +328,8 @@ class RlpytAsEnvironment(CountingEnvironment):
         self._require_reset()
         observation, reward, done, env_info = self.env.step(from_dict(action, self._null_action))
         observation = to_dict(observation)  # A copy, because environments may reuse their memory.
-        done, traj_done = bool(done), bool(getattr(env_info, "traj_done", done))
-        timeout = bool(getattr(env_info, "timeout", False)) if done else traj_done
+        done, traj_done = bool(done), bool(field_of(env_info, "traj_done", done))
+        timeout = bool(field_of(env_info, "timeout", False)) if done else traj_done
         if done or traj_done:
             self._goes_on_from = None if traj_done else observation
         return EnvStep(
@@ -329,8 +345,9 @@ class RlpytAsEnvironment(CountingEnvironment):
         """Seed the spaces and the environment."""
         super().seed(seed)
         self._goes_on_from = None
-        if hasattr(self.env, "seed"):
-            self.env.seed(seed)
+        method = seed_method(self.env)
+        if method is not None:
+            method(seed)
 
     def get_state(self) -> dict:
         """Return the state of the rlpyt environment, and the number of steps in the episode, as plain data.
@@ -345,7 +362,7 @@ class RlpytAsEnvironment(CountingEnvironment):
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
         check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
-        self.env.set_state(state["env"])
+        cast(StatefulEnv, self.env).set_state(state["env"])
         self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
 
     def __del__(self) -> None:
@@ -354,7 +371,8 @@ class RlpytAsEnvironment(CountingEnvironment):
     def render(self, mode: str) -> Any:
         """Render the environment."""
         self._validate_render_mode(mode)
-        return self.env.render()
+        render = CompletedEnv(self.env).render
+        return None if render is None else render()
 
     def visualize(self) -> None:
         """Raise NotImplementedError: rlpyt environments open no window."""
@@ -385,7 +403,8 @@ class AutoReset(Wrapper):
         if self._over:
             observation, _ = self.reset()
             self._has_first = True
-            return EnvStep(self.spec, action=None, reward=None, observation=observation, env_info={}, step_type=StepType.FIRST)
+            none: Any = None
+            return EnvStep(self.spec, action=none, reward=none, observation=observation, env_info={}, step_type=StepType.FIRST)
         env_step = self.env.step(action)
         self._over = env_step.step_type in (StepType.TERMINAL, StepType.TIMEOUT)
         if self._has_first and env_step.step_type == StepType.FIRST:
@@ -398,31 +417,32 @@ class AutoReset(Wrapper):
 # ---------------------------------------------------------------------------------------------------------------------
 def gymnasium_space(space: Any) -> gymnasium.Space:
     """Return the space of gymnasium with the same elements as an rlpyt space; structures become a ``Dict``."""
-    if hasattr(space, "names"):
-        return spaces.Dict({name: gymnasium_space(part) for name, part in zip(space.names, space.spaces)})
+    completed = CompletedSpace(space)
+    if completed.names is not None:
+        return spaces.Dict({name: gymnasium_space(part) for name, part in zip(completed.names, space.spaces)})
     dtype, shape = np.dtype(space.dtype), tuple(space.shape)
     if dtype.kind == "f":
         return spaces.Box(np.broadcast_to(space.low, shape), np.broadcast_to(space.high, shape), shape, dtype.type)
-    if hasattr(space, "nvec"):
+    if completed.nvec is not None:
         return spaces.MultiDiscrete(space.nvec, dtype=dtype.type)
-    if shape == () and hasattr(space, "n"):
-        return spaces.Discrete(int(space.n), start=int(np.min(getattr(space, "low", 0))))
-    if hasattr(space, "bounds"):  # An IntBox, whose upper bound is excluded.
+    if shape == () and completed.n is not None:
+        return spaces.Discrete(int(completed.n), start=0 if completed.low is None else int(np.min(completed.low)))
+    if completed.bounds is not None:  # An IntBox, whose upper bound is excluded.
         return spaces.Box(space.low, space.high - 1, shape, dtype.type)
-    if hasattr(space, "low"):
+    if completed.low is not None:
         return spaces.Box(np.broadcast_to(space.low, shape), np.broadcast_to(space.high, shape), shape, dtype.type)
     return spaces.MultiBinary(shape)
 
 
 def to_dict(value: Any) -> Any:
     """Return nested namedtuples as nested dictionaries of copies."""
-    if hasattr(value, "_fields"):
+    if fields_of(value) is not None:
         return {name: to_dict(part) for name, part in zip(value._fields, tuple(value))}
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
 def from_dict(value: Any, like: Any) -> Any:
     """Return nested dictionaries as nested namedtuples of the types in `like`."""
-    if hasattr(like, "_fields"):
+    if fields_of(like) is not None:
         return like._make(from_dict(value[name], part) for name, part in zip(like._fields, tuple(like)))
     return value

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TypeGuard, cast
 
 import numpy as np
 
-from rlpyt.spaces.base import Space
+from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.buffer import buffer_func
-from rlpyt.utils.misc import attributes
+from rlpyt.utils.collections import fields_of
+from rlpyt.utils.completed import Completed
+from rlpyt.utils.misc import attributes, has_all
+from rlpyt.utils.seed import seed_method
+from rlpyt.utils.structures import dtype_of
 
 EnvStep = namedtuple("EnvStep", ["observation", "reward", "done", "env_info"])
 EnvInfo = namedtuple("EnvInfo", [])  # The env_info of an environment that has no further information.
@@ -93,6 +97,8 @@ class Env:
     """
 
     truncates_only_at_horizon = False
+    _action_space: Space
+    _observation_space: Space
 
     def step(self, action: Any) -> EnvStep:
         """Run one step of the environment's dynamics.
@@ -135,8 +141,9 @@ class Env:
         (Samplers first seed the random generators in the environment's attributes; see `rlpyt.utils.seed.seed_env`.)
         """
         for space, space_seed in zip(self.spaces, child_seeds(seed, 2)):
-            if hasattr(space, "seed"):
-                space.seed(space_seed)
+            method = seed_method(space)
+            if method is not None:
+                method(space_seed)
 
     @property
     def action_space(self) -> Space:
@@ -162,29 +169,91 @@ class Env:
         """Free resources; may be called more than once."""
 
 
+class CompletedSpec(Completed):
+    """The `spec` of any environment, or of recorded data; None for those without it.
+
+    Attributes:
+        max_episode_steps: Gymnasium's limit on the steps in an episode; None for no limit.
+    """
+
+    max_episode_steps: int | None = None
+
+
+class CompletedEnv(Completed):
+    """An environment of any kind, with the optional attributes that samplers and commands read.
+
+    Attributes:
+        horizon: largest number of steps in an episode; None if unknown.
+        truncates_only_at_horizon: as in `Env`.
+        unwrapped: the innermost environment; None if the environment does not name it.
+        spec: what registered or described environments tell about themselves; None for others.
+        render: method that returns a picture; None without one.
+        ale: the emulator of an Atari environment; None for others.
+        frame_skip: frames of the emulator in a step.
+        metadata: Gymnasium's, such as the frames in a second; None without it.
+        env: the environment inside a wrapper; None for others.
+        spaces: as in `SteppableEnv`; None for an environment of another library.
+        num_tasks: number of tasks to choose from; None if there is no choice.
+    """
+
+    horizon: int | None = None
+    truncates_only_at_horizon: bool = False
+    unwrapped: Any = None
+    spec: Any = None
+    render: Callable[[], Any] | None = None
+    ale: Any = None
+    frame_skip: int = 1
+    metadata: Mapping[str, Any] | None = None
+    env: Any = None
+    spaces: EnvSpaces | None = None
+    num_tasks: int | None = None
+
+    def close(self) -> None:
+        """Free resources. The default does nothing."""
+
+    def watch_info(self) -> set[str]:
+        """Return a set that receives the info keys which `env_info` leaves out. By default it leaves none out."""
+        return set()
+
+
 def is_rlpyt(env: Any) -> TypeGuard[SteppableEnv]:
     """Return whether samplers can step `env` without a wrapper."""
     # `spaces` alone is not enough: wrappers of other kinds forward it from an rlpyt environment inside.
-    return isinstance(env, Env) or (hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"))
+    return isinstance(env, Env) or (has_all(env, "spaces", "action_space") and is_space(env.action_space))
+
+
+def is_space(space: Any) -> TypeGuard[Space]:
+    """Return whether a space has the methods of rlpyt's; a space of Gymnasium does not."""
+    return CompletedSpace(space).null_value is not None
 
 
 def horizon_of(env: Any) -> int | None:
     """Return the `horizon` of an environment; None if the attribute is missing or not implemented."""
     try:
-        return getattr(env, "horizon", None)
+        return CompletedEnv(env).horizon
     except NotImplementedError:
         return None
 
 
+def time_limit_of(env: Any) -> int | None:
+    """Return the largest number of steps that Gymnasium's or classic gym's ``TimeLimit`` allows; None for another environment."""
+    return getattr(env, "_max_episode_steps", None)
+
+
 def has_state(env: Any) -> TypeGuard[StatefulEnv]:
     """Return whether an environment, or the one it wraps, has `get_state` and `set_state`."""
-    return hasattr(env, "get_state") and hasattr(env, "set_state")
+    return has_all(env, "get_state", "set_state")
 
 
 def close_env(env: Any) -> None:
     """Close an environment of any kind, if it has a method ``close``."""
-    if hasattr(env, "close"):
-        env.close()
+    CompletedEnv(env).close()
+
+
+def unwrapped(env: Any) -> Any:
+    """Return the innermost environment, as ``env.unwrapped`` of wrappers of any kind; `env` itself without this attribute."""
+    inner = CompletedEnv(env).unwrapped
+    return env if inner is None else inner
 
 
 def wrapper_chain(env: Any) -> Iterator[Any]:
@@ -216,7 +285,7 @@ def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]
     and copies the observation.
     """
     if _defines(env, "step_into", "step"):
-        return env.step_into
+        return cast(InPlaceEnv, env).step_into
 
     def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
         observation, reward, done, env_info = env.step(action)
@@ -229,7 +298,7 @@ def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]
 def fast_reset(env: SteppableEnv) -> Callable[[Any], None]:
     """Return the callable ``(observation_out) -> None`` with which samplers reset `env`: like `fast_step`, for `reset_into`."""
     if _defines(env, "reset_into", "reset"):
-        return env.reset_into
+        return cast(InPlaceEnv, env).reset_into
 
     def reset_into(observation_out: Any) -> None:
         write_observation(env.reset(), observation_out)
@@ -288,7 +357,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
             write_observation(observation[key], part_out, f"{name}[{key!r}]")
         return
     if isinstance(out, tuple):
-        fields, expected = getattr(observation, "_fields", None), getattr(out, "_fields", None)
+        fields, expected = fields_of(observation), fields_of(out)
         if fields != expected or len(observation) != len(out):
             got = type(observation).__name__ if fields is None else f"fields {list(fields)}"
             raise ValueError(f"{name}: expected {f'{len(out)} parts' if expected is None else f'fields {list(expected)}'}, got {got}.")
@@ -301,7 +370,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
     if array.dtype != out.dtype:
         if not np.can_cast(array.dtype, out.dtype, casting="same_kind"):
             raise TypeError(f"{name}: expected dtype {out.dtype}, got {array.dtype}, which cannot be cast safely.")
-        if hasattr(observation, "dtype"):  # Python's own numbers have no dtype to warn about.
+        if dtype_of(observation) is not None:  # Python's own numbers have no dtype to warn about.
             warnings.warn(f"{name}: expected dtype {out.dtype}, got {array.dtype}; it is cast.", stacklevel=3)
     out[...] = array
 
@@ -318,4 +387,4 @@ def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
         space: space of the actions.
         clip: clip the copies to the bounds of the space.
     """
-    return getattr(space, "clip", copied) if clip else copied
+    return (CompletedSpace(space).clip or copied) if clip else copied

@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step, horizon_of, write_observation
+from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, write_observation
 from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure, named_leaves
 
 SENTINEL_BYTE = 0xA5  # Fills memory to detect missing and forbidden writes.
@@ -48,7 +50,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
     env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
-    left_out = env.watch_info() if hasattr(env, "watch_info") else set()
+    left_out = CompletedEnv(env).watch_info()
     try:
         _check_spaces(env)
         for plain in (True, False):  # In the second run the environments are already used.
@@ -119,12 +121,12 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
         assert isinstance(done, (bool, np.bool_)), f"done {before} must be True or False, got {done!r}."
         _check_info(info, info if first_info is None else first_info, before)
         first_info = info if first_info is None else first_info
-        timeout, traj_done = bool(getattr(info, "timeout", False)), bool(getattr(info, "traj_done", done))
+        timeout, traj_done = bool(field_of(info, "timeout", False)), bool(field_of(info, "traj_done", done))
         assert done or not timeout, f"env_info.timeout is True {before}, but done is not."
         assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
         horizon = horizon_of(env)
         assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
-        if timeout and getattr(env, "truncates_only_at_horizon", False):
+        if timeout and CompletedEnv(env).truncates_only_at_horizon:
             assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
         if horizon is not None and t_episode == horizon:
             assert traj_done, f"The episode continues after its horizon of {horizon} steps."
@@ -175,7 +177,8 @@ def _extreme_action(space: Any) -> Any:
 
     with np.errstate(over="ignore"):
         action = buffer_func(sample, beyond)
-    action = space.clip(action) if hasattr(space, "clip") else action
+    clip = CompletedSpace(space).clip
+    action = action if clip is None else clip(action)
     return action if space.contains(action) else sample
 
 
@@ -191,7 +194,7 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
 
 
 def _check_info(info: Any, first_info: Any, before: str) -> None:
-    assert isinstance(info, tuple) and hasattr(info, "_fields"), f"env_info {before} must be a namedtuple, got {info!r}."
+    assert isinstance(info, tuple) and fields_of(info) is not None, f"env_info {before} must be a namedtuple, got {info!r}."
     _check_same_form(f"env_info {before}", info, first_info)
     for path, leaf in _arrays(info, "env_info"):
         assert leaf.dtype.kind in "biufc", f"{path} {before} must be a number or an array of numbers, got dtype {leaf.dtype}."

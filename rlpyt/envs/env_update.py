@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rlpyt.envs.base import close_env
+from rlpyt.envs.base import close_env, unwrapped
 from rlpyt.utils.seed import seed_env, unseedable_in
 
 
@@ -97,7 +97,7 @@ class SetTaskUpdate(EnvUpdate):
 
     def __call__(self, old_env: Any = None) -> Any:
         """Set the task of the innermost old environment, or of a new one; return it in new wrappers."""
-        inner = None if old_env is None else getattr(old_env, "unwrapped", old_env)
+        inner: Any = None if old_env is None else unwrapped(old_env)
         if inner is not None and type(inner) is not self._env_type:
             warnings.warn(
                 f"SetTaskUpdate is for environments of type {self._env_type.__name__}, but got one of {type(inner).__name__}, which is "
@@ -170,6 +170,8 @@ def supersedes(update: Any, earlier: Any) -> bool:
     method = type(update).__call__  # An override in a subclass may change the old environment.
     if method in (NewEnvUpdate.__call__, ExistingEnvUpdate.__call__):
         return True
+    if not isinstance(update, SetTaskUpdate) or not isinstance(earlier, SetTaskUpdate):
+        return False
     return method is SetTaskUpdate.__call__ and type(earlier) is type(update) and earlier._env_type is update._env_type
 
 

@@ -11,19 +11,34 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, forwarded_attribute, wrapper_chain, write_observation
+from rlpyt.envs.base import (
+    CompletedEnv,
+    CompletedSpec,
+    Env,
+    EnvSpaces,
+    EnvStep,
+    as_flag,
+    as_number,
+    forwarded_attribute,
+    time_limit_of,
+    wrapper_chain,
+    write_observation,
+)
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
+from rlpyt.utils.misc import module_of
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.seed import seed_method
 from rlpyt.utils.structures import field_names
 
+_NO_INFO: Mapping = {}
 CLASSIC_TIMEOUT = "TimeLimit.truncated"  # info key for truncations in classic gym
 
 
@@ -58,12 +73,12 @@ class GymEnvWrapper(Wrapper, Env):
     """
 
     _space_wrapper = GymSpaceWrapper
-    _tuple_type = staticmethod(dynamic_namedtuple)
+    _tuple_type: Callable[[str, list[str]], Any] = staticmethod(dynamic_namedtuple)
     _left_out: tuple[str, ...] = ()  # Keys of the info dictionary that are left out without a warning.
 
     # Plain attributes, set in the constructor, replace the base class's properties.
-    action_space: GymSpaceWrapper = None
-    observation_space: GymSpaceWrapper = None
+    action_space: GymSpaceWrapper = None  # type: ignore[assignment]
+    observation_space: GymSpaceWrapper = None  # type: ignore[assignment]
 
     def __init__(self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True) -> None:
         super().__init__(env)
@@ -104,8 +119,9 @@ class GymEnvWrapper(Wrapper, Env):
         for name, flag in zip(("done",) if self._is_classic else ("terminated", "truncated"), step_result[2:]):
             as_flag(flag, name)
         example = {key: value for key, value in step_result[-1].items() if key not in self._left_out}
-        self._to_env_info = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
-        self._only_timeout = self._to_env_info.constant  # Looked up here, because a call takes longer.
+        converter = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
+        self._to_env_info: Callable[..., Any] = converter
+        self._only_timeout = converter.constant  # Looked up here, because a call takes longer.
 
     def step(self, action: Any) -> EnvStep:
         """Revert the action to its gym form, step the environment, and convert observation and info."""
@@ -138,7 +154,8 @@ class GymEnvWrapper(Wrapper, Env):
 
     def watch_info(self) -> set[str]:
         """Return a set, to which later steps add the names of info keys that hold numbers but have no field in env_info."""
-        left_out, convert = set(), self._to_env_info
+        left_out: set[str] = set()
+        convert = cast(InfoConverter, self._to_env_info)
 
         def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
             left_out.update(convert.left_out(info or {}))
@@ -152,7 +169,7 @@ class GymEnvWrapper(Wrapper, Env):
         Env.seed(self, seed)
         for space, space_seed in zip((self.env.action_space, self.env.observation_space), child_seeds(seed, 2)):
             space.seed(space_seed)  # The environment may sample from its original spaces.
-        if self._is_classic and callable(classic_seed := getattr(self.env, "seed", None)):
+        if self._is_classic and callable(classic_seed := seed_method(self.env)):
             classic_seed(seed)
         elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
             self._seed = seed
@@ -180,10 +197,10 @@ class GymEnvWrapper(Wrapper, Env):
     def horizon(self) -> int | None:
         """Time limit of an episode (env steps), from a TimeLimit wrapper or the environment's spec; None if unknown."""
         for env in wrapper_chain(self.env):
-            limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
+            limit = time_limit_of(env) if type(env).__name__ == "TimeLimit" else None
             if limit is not None:
                 return limit
-        return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
+        return CompletedSpec(CompletedEnv(self.env).spec).max_episode_steps
 
     def close(self) -> None:
         """Close the environment."""
@@ -246,7 +263,9 @@ class InfoConverter:
                 stacklevel=2,
             )
         fields = field_names(leaves, taken=["timeout"] if has_timeout else ())
-        self._parts = []  # (key, type of values that need no conversion, conversion of others)
+        self._parts: list[
+            tuple[Any, type | None, InfoConverter | _InfoLeaf]
+        ] = []  # (key, type of values that need no conversion, conversion of others)
         for (key, value), field in zip(leaves.items(), fields):
             if isinstance(value, Mapping):
                 self._parts.append((key, None, InfoConverter(value, f"{name}_{field}", tuple_type)))
@@ -263,7 +282,7 @@ class InfoConverter:
         """Return the namedtuple for `info` (all zeros for None)."""
         if self.constant is not None:
             return self.constant[bool(timeout)]
-        get = {}.get if info is None else info.get
+        get = _NO_INFO.get if info is None else info.get
         values = []
         for key, scalar_type, convert in self._parts:
             value = get(key)
@@ -277,8 +296,9 @@ class InfoConverter:
         fields = {key: convert for key, _, convert in self._parts}
         for key, value in info.items():
             if key in fields:
-                if isinstance(fields[key], InfoConverter) and isinstance(value, Mapping):
-                    yield from (f"{key}[{name!r}]" for name in fields[key].left_out(value))
+                convert = fields[key]
+                if isinstance(convert, InfoConverter) and isinstance(value, Mapping):
+                    yield from (f"{key}[{name!r}]" for name in convert.left_out(value))
             elif key not in self._dropped and key != CLASSIC_TIMEOUT and (isinstance(value, Mapping) or _is_numeric(value)):
                 yield str(key)
 
@@ -291,10 +311,9 @@ class _InfoLeaf:
         self.path, self.dtype, self.shape = path, array.dtype, array.shape
         is_scalar = array.shape == () and not isinstance(example, np.ndarray)
         self.scalar_type = type(example) if is_scalar else None
-        self.zero = np.zeros(array.shape, array.dtype)
-        self.zero.flags.writeable = False
-        if is_scalar:
-            self.zero = self.scalar_type(0)
+        zeros = np.zeros(array.shape, array.dtype)
+        zeros.flags.writeable = False
+        self.zero: Any = type(example)(0) if is_scalar else zeros
 
     def __call__(self, value: Any) -> Any:
         if value is None:
@@ -384,7 +403,7 @@ def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> 
     except gymnasium.error.UnregisteredEnv as error:
         env = _make_classic(error, *args, **kwargs)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        better = _better_error(error, getattr(id, "id", id))
+        better = _better_error(error, id.id if isinstance(id, gymnasium.envs.registration.EnvSpec) else id)
         if better is None:
             raise
         raise better from error
@@ -410,7 +429,7 @@ def _better_error(error: Exception, id: Any) -> ImportError | None:
 
     missing = next((each for each in (error, error.__cause__) if isinstance(each, ImportError) and each.name), None)
     if missing is not None:
-        extra = extra_with(missing.name.partition(".")[0])
+        extra = extra_with((missing.name or "").partition(".")[0])
         return None if extra is None else import_error(f"{id} needs", extra, missing)
     spec = gymnasium.registry.get(id)
     if spec is None or not _is_gymnasiums_own(spec):
@@ -421,7 +440,7 @@ def _better_error(error: Exception, id: Any) -> ImportError | None:
 
 
 def _is_gymnasiums_own(spec: Any) -> bool:
-    where = spec.entry_point if isinstance(spec.entry_point, str) else getattr(spec.entry_point, "__module__", "")
+    where = spec.entry_point if isinstance(spec.entry_point, str) else module_of(spec.entry_point)
     return where.startswith("gymnasium.")
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, forwarded_attribute, wrapper_chain
+from rlpyt.envs.base import CompletedSpec, as_flag, as_number, forwarded_attribute, time_limit_of, wrapper_chain
 from rlpyt.envs.environment import CountingEnvironment
 from rlpyt.envs.gym import _accepts, infill_info, make_gym
 from rlpyt.envs.specs import EnvStep, StepType, checked_reset
 from rlpyt.utils.misc import attributes
+from rlpyt.utils.seed import seed_method
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # Keys of every env_info: whether the episode timed out.
 # Attributes that cannot be pickled; gymnasium recreates them when needed.
@@ -49,31 +50,32 @@ class GymEnv(CountingEnvironment):
         info_example: Mapping | None = None,
         **kwargs: Any,
     ) -> None:
-        made = isinstance(env, str)
-        if made:
-            env = make_gym(env, info_example=None, **kwargs)
+        if isinstance(env, str):
+            inner = make_gym(env, info_example=None, **kwargs)
         elif not isinstance(env, gymnasium.Env):
             raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
         elif kwargs:
             raise ValueError(f"{sorted(kwargs)} are arguments of gymnasium.make, and only allowed if env is a name.")
-        self.env = env
-        self._is_own = made
+        else:
+            inner = env
+        self.env: gymnasium.Env = inner
+        self._is_own = isinstance(env, str)
         self._info_example = info_example
         self._seed: int | None = None
         self._keys: set | None = None  # Keys of the info dictionaries in this episode.
-        space = env.observation_space
-        if is_image and not (space.dtype == np.uint8 and len(space.shape) in (2, 3)):
+        space = inner.observation_space
+        if is_image and not (space.dtype == np.uint8 and space.shape is not None and len(space.shape) in (2, 3)):
             raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
         self.is_image = is_image
         self._size = None if space.shape is None else int(np.prod(space.shape))  # None for structures.
-        super().__init__(space, env.action_space, self._limit(max_episode_length))
+        super().__init__(space, inner.action_space, self._limit(max_episode_length))
 
     def _limit(self, given: int | None) -> int | None:
         """Return the time limit (env steps), and set a `given` one in gymnasium's ``TimeLimit``."""
         limits = [layer for layer in wrapper_chain(self.env) if type(layer).__name__ == "TimeLimit"]
-        found = getattr(limits[0] if limits else self.env, "_max_episode_steps", None)
+        found = time_limit_of(limits[0] if limits else self.env)
         if found is None:
-            found = getattr(self.env.spec, "max_episode_steps", None)
+            found = CompletedSpec(self.env.spec).max_episode_steps
         if given is None or not np.isfinite(given):
             return found
         if found is not None and found != given:
@@ -160,7 +162,7 @@ class GymEnv(CountingEnvironment):
         super().seed(seed)
         if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
             self._seed = seed
-        elif callable(own := getattr(self.env, "seed", None)):
+        elif callable(own := seed_method(self.env)):
             own(seed)
         else:
             warnings.warn(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,7 @@ from gymnasium import spaces
 from rlpyt.envs.adapters import as_environment, is_env
 from rlpyt.envs.environment import Environment, Wrapper
 from rlpyt.envs.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import check_form, from_plain, to_plain
@@ -135,7 +136,7 @@ class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils
         observation, info = self.env.reset(**kwargs)
         return _append(observation, self._one_hot), {**info, "task_one_hot": self._one_hot.copy()}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict]:
         """Step the wrapped environment."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return _append(observation, self._one_hot), reward, terminated, truncated, {**info, "task_id": self._task_index}
@@ -263,11 +264,11 @@ class MultiEnvWrapper(Wrapper):
             self._observation_space = with_one_hot(inner, self.num_tasks)
         elif mode == "del-onehot":
             self._observation_space = self._without_one_hot(inner)
-        limits = [env.spec.max_episode_length for env in self._envs]
+        limits = [env.spec.max_episode_length for env in self._envs if env.spec.max_episode_length is not None]
         self._spec = EnvSpec(
             observation_space=self._observation_space,
             action_space=self.env.action_space,
-            max_episode_length=None if None in limits else max(limits),
+            max_episode_length=max(limits) if len(limits) == len(self._envs) else None,
         )
 
     def _without_one_hot(self, space: gymnasium.Space) -> gymnasium.Space:
@@ -318,15 +319,15 @@ class MultiEnvWrapper(Wrapper):
     def step(self, action: Any) -> EnvStep:
         """Step the chosen environment."""
         env_step = self.env.step(action)
-        info = {} if "task_id" in env_step.env_info else {"task_id": self._active}
+        info: dict[str, Any] = {} if "task_id" in env_step.env_info else {"task_id": self._active}
         if self._names is not None:
-            info["task_name"] = self._names[self._active]
+            info["task_name"] = self._names[self._active or 0]
         return _changed(env_step, self._spec, self._observation(env_step.observation), info)
 
     def _observation(self, observation: Any) -> Any:
         if self._mode == "vanilla":
             return observation
-        return _append(observation, self._one_hots[self._active]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
+        return _append(observation, self._one_hots[self._active or 0]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
 
     def seed(self, seed: int) -> None:
         """Seed the choice of tasks and each environment, all differently."""
@@ -366,7 +367,8 @@ def _form(space: gymnasium.Space) -> Any:
     parts = sub_spaces(space)
     if parts:
         return type(space), {name: _form(part) for name, part in parts.items()}
-    n_values = [np.array(getattr(space, name, 0)).tolist() for name in ("n", "nvec")]
+    completed = CompletedSpace(space)
+    n_values = [None if n is None else np.array(n).tolist() for n in (completed.n, completed.nvec)]
     return type(space), space.shape, space.dtype, n_values
 
 

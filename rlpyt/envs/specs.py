@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rlpyt.envs.base import horizon_of
+from rlpyt.envs.base import CompletedEnv, CompletedSpec, horizon_of
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.utils.collections import fields_of
 from rlpyt.utils.settings import has
+from rlpyt.utils.structures import is_info, shape_of
 
 
 class StepType(IntEnum):
@@ -88,21 +91,21 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
     raise ValueError(f"{name}.step(): step_type: expected one of {', '.join(map(str, StepType))}, got {env_step.step_type!r}.")
 
 
-def checked_reset(result: Any, env: Any) -> tuple[Any, dict]:
+def checked_reset(result: Any, env: Any) -> tuple[Any, Any]:
     """Return the result of ``reset()`` of an `Environment`; TypeError if it is not an observation and a dictionary."""
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Mapping):
-        return result
+        return result[0], result[1]
     raise TypeError(
         f"{type(env).__name__}.reset() must return the first observation, and a dictionary of information on the episode "
         f"(it may be empty), got {form_of(result)}."
     )
 
 
-def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
+def checked_action(result: Any, policy: Any, method: str) -> Sequence[Any]:
     """Return the result of a policy's method ("get_action" or "get_actions"); TypeError if it is not an action and an info."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         info = result[1]
-        if type(info) is dict or info is None or isinstance(info, Mapping) or hasattr(info, "_fields"):
+        if type(info) is dict or info is None or is_info(info):
             return result
     raise TypeError(
         f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of further "
@@ -112,9 +115,9 @@ def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
 
 def form_of(value: Any) -> str:
     """Describe type and shape of a value, for messages."""
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+    if isinstance(value, (tuple, list)) and fields_of(value) is None:
         return f"a {type(value).__name__} of {len(value)} ({', '.join(form_of(part) for part in value[:8])}{', ...' * (len(value) > 8)})"
-    shape = getattr(value, "shape", None)
+    shape = shape_of(value)
     return "None" if value is None else type(value).__name__ + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
 
 
@@ -123,15 +126,15 @@ def form_of(value: Any) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 def flat_dim(space: Any) -> int:
     """Return the number of numbers in an element of `space` (of gymnasium or rlpyt); a discrete element counts as one-hot."""
-    if hasattr(space, "space"):  # A wrapped gymnasium space.
-        return flat_dim(space.space)
-    parts = getattr(space, "spaces", None)
+    completed = CompletedSpace(space)
+    if completed.space is not None:  # A wrapped gymnasium space.
+        return flat_dim(completed.space)
+    parts = completed.spaces
     if parts is not None:
-        return sum(flat_dim(part) for part in (parts.values() if hasattr(parts, "values") else parts))
-    if hasattr(space, "nvec"):
-        return int(np.sum(space.nvec))
-    n = getattr(space, "n", None)
-    return int(n) if space.shape == () and n is not None else prod(space.shape)
+        return sum(flat_dim(part) for part in (parts.values() if isinstance(parts, Mapping) else parts))
+    if completed.nvec is not None:
+        return int(np.sum(completed.nvec))
+    return int(completed.n) if space.shape == () and completed.n is not None else prod(space.shape)
 
 
 def fits_space(space: Any, x: Any) -> bool:
@@ -157,12 +160,13 @@ def contains(space: Any, x: Any) -> bool:
 
 def sub_spaces(space: Any) -> dict:
     """Return the parts of a composite space by name; an empty dictionary for other spaces."""
-    parts = getattr(space, "spaces", None)
+    completed = CompletedSpace(space)
+    parts = completed.spaces
     if parts is None:
         return {}
-    if hasattr(parts, "items"):
+    if isinstance(parts, Mapping):
         return dict(parts.items())
-    return dict(zip(getattr(space, "names", [f"item_{i}" for i in range(len(parts))]), parts))
+    return dict(zip([f"item_{i}" for i in range(len(parts))] if completed.names is None else completed.names, parts))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -173,7 +177,8 @@ def _same(a: Any, b: Any) -> bool:
         return np.array_equal(a, b)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
-    if type(a).__eq__ is object.__eq__ and hasattr(a, "__dict__") and not isinstance(a, (type, np.random.Generator)):
+    defined: Any = type(a).__eq__
+    if defined is object.__eq__ and hasattr(a, "__dict__") and not isinstance(a, (type, np.random.Generator)):
         return vars(a).keys() == vars(b).keys() and all(_same(vars(a)[name], vars(b)[name]) for name in vars(a) if name != "_rng")
     return bool(a == b)
 
@@ -237,11 +242,12 @@ class EnvSpec(InOutSpec):
         Args:
             env: an `Environment`, whose `spec` is returned; or an environment of gymnasium or rlpyt.
         """
-        if isinstance(getattr(env, "spec", None), EnvSpec):
-            return env.spec
+        spec = CompletedEnv(env).spec
+        if isinstance(spec, EnvSpec):
+            return spec
         limit = horizon_of(env)
         if limit is None:
-            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+            limit = CompletedSpec(spec).max_episode_steps
         return cls(env.observation_space, env.action_space, limit)
 
 
@@ -261,16 +267,20 @@ def same_value(a: Any, b: Any) -> bool:
 class _ComparedByValue:
     """Compares all fields of a dataclass by value, arrays element by element."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return all(same_value(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
 class _HasStepType(_ComparedByValue):
     """Questions about `step_type`."""
+
+    step_type: StepType
 
     @property
     def first(self) -> bool:

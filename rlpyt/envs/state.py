@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import StatefulEnv, has_state
-from rlpyt.utils.misc import attributes
+from rlpyt.utils.misc import attributes, has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
 # Classes, by name, of attributes that need no saving: they never change, or only display the environment.
@@ -96,7 +96,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
         if not isinstance(generator, np.random.Generator):
             raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
         attributes(present)["_np_random"] = generator
-    elif kind == "own":
+    elif kind == "own" and present is not None:
         present.set_state(content)
     elif kind is None:
         raise ValueError(f"{where} is no attribute that has a state.")
@@ -115,7 +115,7 @@ def _layers(env: Any) -> list:
 def _has_own_state(layer: Any) -> bool:
     cls = type(layer)
     of_gymnasium = any(base.__module__ == "gymnasium.core" for base in cls.__mro__)  # Their `set_state` may mean something else (MuJoCo).
-    return hasattr(cls, "get_state") and hasattr(cls, "set_state") and not of_gymnasium
+    return has_state(cls) and not of_gymnasium
 
 
 def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
@@ -143,7 +143,7 @@ def _kind(name: str, value: Any) -> str | None:
         return None
     if kind == "MjData":
         return "mujoco"
-    if hasattr(value, "contains") and hasattr(value, "sample"):  # A space: only its random generator changes.
+    if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"
 

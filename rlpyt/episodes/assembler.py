@@ -122,7 +122,7 @@ class EpisodeAssembler:
         """Return the state between two batches: plain data and tensors, all copies."""
         pieces = [piece for kept in self._kept for piece in kept]
 
-        def copied(tree):
+        def copied(tree: Tree) -> Tree:
             return tree_map(lambda x: as_torch(np.array(x)), tree)
 
         return dict(
@@ -141,7 +141,7 @@ class EpisodeAssembler:
         if len(state["first"]) != self.B:
             raise ValueError(f"The state is of an assembler with B={len(state['first'])}, not B={self.B}.")
 
-        def copied(tree):
+        def copied(tree: Tree) -> Tree:
             return tree_map(lambda x: np.array(as_numpy(x)), tree)
 
         self._first[:], self._lengths[:] = as_numpy(state["first"]), as_numpy(state["lengths"])
@@ -187,7 +187,7 @@ class EpisodeAssembler:
         self._lengths[columns] += pieces.lengths
         last = last_observations(samples, pieces, self.mid_batch_reset)
 
-        def spread(x):
+        def spread(x: np.ndarray) -> np.ndarray:
             out = np.zeros((self.B, *x.shape[1:]), x.dtype)
             out[columns] = x
             return out

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlpyt.envs.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
 from rlpyt.episodes.samples import episode_fields, to_samples
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.structures import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
 
 
@@ -47,11 +48,11 @@ class TimeStepBatch:
     env_infos: dict
     step_types: np.ndarray
 
-    _PER_STEP: ClassVar = (
+    _PER_STEP: ClassVar[tuple[str, ...]] = (
         *("rewards", "observations", "actions", "next_observations", "step_types"),
         *("agent_infos", "episode_infos", "env_infos"),
     )
-    _PER_EPISODE: ClassVar = ()
+    _PER_EPISODE: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class TimeStepBatch:
         names = ("env_spec", *self._PER_STEP, *self._PER_EPISODE)
         return all(same_value(getattr(self, name), getattr(other, name)) for name in names)
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -189,7 +190,7 @@ class TimeStepBatch:
 
     def to_time_step_list(self) -> list[dict]:
         """Return one dictionary per step with all fields except `env_spec`; arrays keep a leading dimension of 1."""
-        batch = self if type(self) is TimeStepBatch else TimeStepBatch.from_episode_batch(self)
+        batch = TimeStepBatch.from_episode_batch(self) if isinstance(self, EpisodeBatch) else self
         return [{name: getattr(step, name) for name in TimeStepBatch._PER_STEP} for step in batch.split()]
 
     @classmethod
@@ -331,12 +332,12 @@ class EpisodeBatch(TimeStepBatch):
         return np.repeat(np.arange(self.n_episodes), self._lengths)
 
     # Computed fields ------------------------------------------------------------------------------------------------
-    @property
+    @property  # type: ignore[misc]
     def next_observations(self) -> Tree:
         """The observations after the actions [S,...]; computed at each access."""
         ends = self._stops - 1
 
-        def shift(observation, last):
+        def shift(observation: Any, last: Any) -> Any:
             following = np.roll(np.arange(len(observation)), -1)
             shifted = observation[following]
             shifted[ends] = last
@@ -344,7 +345,7 @@ class EpisodeBatch(TimeStepBatch):
 
         return tree_map(shift, self.observations, self.last_observations)
 
-    @property
+    @property  # type: ignore[misc]
     def episode_infos(self) -> dict:
         """`episode_infos_by_episode` repeated for each step [S,...]; computed at each access."""
         idxs = self._episode_idxs
@@ -380,7 +381,7 @@ class EpisodeBatch(TimeStepBatch):
         row = self._episode_idxs
         idxs = row * L + np.arange(len(row)) - (self._stops - self._lengths)[row]  # [S], in [N*L]
 
-        def pad(x):
+        def pad(x: Any) -> Any:
             shape = (N * L, *x.shape[1:])
             out = x.new_zeros(shape) if is_tensor(x) else np.zeros(shape, x.dtype)
             out[idxs] = x
@@ -429,7 +430,7 @@ class EpisodeBatch(TimeStepBatch):
         episodes = np.searchsorted(self._stops, idxs, side="right")
         is_last = idxs + 1 == self._stops[episodes]
 
-        def after(observation, last):
+        def after(observation: Any, last: Any) -> Any:
             following = observation[np.where(is_last, idxs, idxs + 1)]
             following[is_last] = last[episodes[is_last]]
             return following
@@ -482,7 +483,7 @@ class EpisodeBatch(TimeStepBatch):
         return cls._joined(episodes, "episode")
 
     @classmethod
-    def from_samples(
+    def from_samples(  # type: ignore[override]
         cls,
         samples: Any,
         env_spec: EnvSpec | None = None,
@@ -622,7 +623,7 @@ def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool 
 
 def _check_steps(batch: TimeStepBatch) -> None:
     """Check the fields that have one entry per step."""
-    if batch.env_spec is not None and not all(hasattr(batch.env_spec, name) for name in _OF_SPEC):
+    if batch.env_spec is not None and not has_all(batch.env_spec, *_OF_SPEC):
         raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if unknown.")
     _check_vector("rewards", batch.rewards, "step")
     if batch.rewards.dtype.kind not in "biuf":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from rlpyt.envs.adapters import gymnasium_space
+from rlpyt.envs.base import CompletedSpec
 from rlpyt.envs.specs import EnvSpec, StepType
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.utils.extras import import_error
@@ -45,7 +46,7 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
     """
     if isinstance(dataset, str):
         dataset = _import_minari().load_dataset(dataset)
-    limit = getattr(dataset.env_spec, "max_episode_steps", None)
+    limit = CompletedSpec(dataset.env_spec).max_episode_steps
     spec = EnvSpec(dataset.observation_space, dataset.action_space, limit)
     there = [int(i) for i in dataset.episode_indices]
     indices = there if episode_indices is None else list(episode_indices)
@@ -152,7 +153,7 @@ def _as_in_space(tree: Tree, space: Any) -> Any:
     """Convert dictionaries that represent tuples back to tuples."""
     if not isinstance(tree, dict):
         return tree
-    if hasattr(space.spaces, "items"):
+    if isinstance(space.spaces, Mapping):
         fields = zip(space.spaces.items(), field_names(space.spaces))  # In a sampler's batch, "a.b" is named "a_b".
         return {key: _as_in_space(tree[key if key in tree else field], part) for (key, part), field in fields}
     return tuple(_as_in_space(tree[f"item_{i}"], part) for i, part in enumerate(space.spaces))

@@ -97,7 +97,7 @@ def _of_episodes(batch: EpisodeBatch, discount: float, success_keys: Sequence[st
     rewards = np.asarray(batch.rewards, np.float64)
     t = np.arange(len(rewards)) - np.repeat(starts, lengths)
 
-    def per_episode(reduce, x):
+    def per_episode(reduce: np.ufunc, x: np.ndarray) -> np.ndarray:
         return reduce.reduceat(x, starts) if len(starts) else x[:0]
 
     statistics = dict(

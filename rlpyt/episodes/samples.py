@@ -10,6 +10,7 @@ import numpy as np
 from rlpyt.envs.specs import StepType
 from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded, timeout_of
 from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.collections import field_of
 from rlpyt.utils.structures import Tree, as_torch, from_structure, numeric, to_structure, tree_map
 
 
@@ -105,7 +106,7 @@ def gather_steps(fields: dict[str, Tree], pieces: Pieces) -> dict[str, Tree]:
     T, B = pieces.step_types.shape
     rows = pieces.t * B + pieces.b
 
-    def gather(x):
+    def gather(x: np.ndarray) -> np.ndarray:
         if len(rows) == T * B:  # All steps, in the order of [B,T].
             return np.array(x.swapaxes(0, 1), order="C").reshape(T * B, *x.shape[2:])
         if x.flags.c_contiguous:
@@ -143,7 +144,7 @@ def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -
         if source is None and mask.any():
             raise ValueError(f"The last observation of {mask.sum()} episodes is missing: the batch lacks {name}.")
 
-    def gather(like, *parts):
+    def gather(like: np.ndarray, *parts: np.ndarray | None) -> np.ndarray:
         out = np.empty((len(t), *like.shape[2:]), like.dtype)
         for (mask, _, slots, _), part in zip(sources, parts):
             if part is not None:
@@ -165,7 +166,7 @@ def _timeout(env: EnvSamples) -> np.ndarray:
 
 
 def _traj_done(env: EnvSamples) -> np.ndarray:
-    return np.asarray(getattr(env.env_info, "traj_done", env.done), bool)
+    return np.asarray(field_of(env.env_info, "traj_done", env.done), bool)
 
 
 def as_arrays(samples: Samples) -> Samples:
@@ -226,17 +227,17 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
     T, N = columns.shape
     t, b, end_t, every = columns.t, columns.b, columns.lengths - 1, np.arange(columns.shape[1])
 
-    def place(x, rows=T, shift=0):
+    def place(x: np.ndarray, rows: int = T, shift: int = 0) -> np.ndarray:
         out = np.zeros((rows, N, *x.shape[1:]), x.dtype)
         out[t + shift, b] = x
         return out
 
-    def place_observations(x, next_x):
+    def place_observations(x: np.ndarray, next_x: np.ndarray) -> np.ndarray:
         out = place(x, T + 1)
         out[columns.lengths, every] = next_x[columns.last_steps]
         return out
 
-    def place_previous(x):
+    def place_previous(x: np.ndarray) -> np.ndarray:
         """Return [T,N,...]: zeros where an episode starts, else the value of the previous step, which may be in another column."""
         out = np.zeros((T, N, *x.shape[1:]), x.dtype)
         out[t[~columns.begins], b[~columns.begins]] = x[np.flatnonzero(~columns.begins) - 1]
@@ -252,7 +253,7 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
     timeout = (np.arange(T)[:, None] == end_t) & ~is_terminal
     valid = np.arange(T)[:, None] < columns.lengths
 
-    def structure(tree, name):
+    def structure(tree: Tree, name: str) -> Any:
         return to_structure(tree_map(as_torch, numeric(tree)), name)
 
     timeout_value = None

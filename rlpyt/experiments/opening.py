@@ -15,6 +15,7 @@ from typing import Any
 
 from rlpyt.experiments.configs import look_up
 from rlpyt.experiments.trust import HINT, PARTS, Names, script_module
+from rlpyt.runners.protocols import CompletedLoop
 from rlpyt.runners.record import CHANGEABLE
 from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.logging.context import no_new_runs
@@ -110,7 +111,7 @@ class OpenedRun:
         from rlpyt.runners.trainer import load_state
 
         load_state(self.algo, self.snapshot["algo"], self.file)
-        policy = getattr(self.algo, "policy", None)
+        policy = CompletedLoop(self.algo).policy
         if policy is None:
             raise ValueError(f"{type(self.algo).__name__} has no attribute policy, so that its actions are unknown.")
         return PolicyAgent(policy)
@@ -121,7 +122,7 @@ class OpenedRun:
 
         if "env" in self.record:
             given = self._part("env")
-        elif hasattr(self.algo, "_sampler"):
+        elif CompletedLoop(self.algo)._sampler is not None:
             given = self.algo._sampler.given_envs
             self.algo._sampler.shutdown_worker()
         else:

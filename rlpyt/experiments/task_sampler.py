@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import CompletedEnv
 from rlpyt.envs.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.seed import seed_env
@@ -94,7 +95,7 @@ class SetTaskSampler(TaskSampler):
     @property
     def n_tasks(self) -> int | None:
         """The environment's ``num_tasks``; None if it has no such attribute."""
-        return getattr(self._env, "num_tasks", None)
+        return CompletedEnv(self._env).num_tasks
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """Return `n_tasks` updates; each sets a task."""

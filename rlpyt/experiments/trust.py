@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils.logging.context import no_new_runs
+from rlpyt.utils.misc import file_of, module_of
 from rlpyt.utils.recipes import TAGS, Script, running_script
 
 HINT = "Say how to build it: --script file.py:function, where the function returns the runner of the run."
@@ -174,10 +175,10 @@ class Names:
         found, is_defined_there = module, True
         for step in qualname.split("."):
             if not hasattr(found, step):
-                raise ImportError(f"There is no {qualname} in {getattr(module, '__file__', module_name)} any more.")
+                raise ImportError(f"There is no {qualname} in {file_of(module) or module_name} any more.")
             found = getattr(found, step)
             is_defined_there &= not isinstance(found, type(sys))
-        home = getattr(type(found) if isinstance(found, enum.Enum) else found, "__module__", None)
+        home = module_of(type(found) if isinstance(found, enum.Enum) else found)
         is_listed = name in FUNCTIONS
         if not (self.trust or is_listed or (is_defined_there and home == module.__name__)):
             raise ValueError(f"{self._described(tag, name)} is not defined there, so it is not imported. If you trust the run: --trust.")
@@ -307,7 +308,7 @@ def _library_directories() -> list[Path]:
 
 
 def _file_of(module: Any) -> str | None:
-    file = getattr(module, "__file__", None)
+    file = file_of(module)
     return None if file is None else os.path.realpath(file)
 
 

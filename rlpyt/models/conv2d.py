@@ -1,7 +1,7 @@
 """Convolutional model components for images."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -67,7 +67,10 @@ class Conv2dModel(torch.nn.Module):
             if isinstance(layer, torch.nn.Conv2d):
                 c = layer.out_channels
             if isinstance(layer, (torch.nn.Conv2d, torch.nn.MaxPool2d)):
-                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)
+                padding = cast("int | tuple[int, int]", layer.padding)  # Not "same", which stands for numbers.
+                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, padding)
+        if c is None:
+            raise ValueError("conv_out_size needs c, the number of channels, because there are no layers.")
         return h * w * c
 
 

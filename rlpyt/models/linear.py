@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -97,21 +97,24 @@ class Linear(torch.nn.Linear):
         )
 
 
-def in_float32(forward: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]) -> Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]:
+Forward = TypeVar("Forward", bound=Callable[..., torch.Tensor])
+
+
+def in_float32(forward: Forward) -> Forward:
     """Return the `forward` of a last layer that computes in float32 where autocast lets the others compute in bfloat16.
 
     Losses need more digits of probabilities, values and their differences than bfloat16 has, and this layer is the least of the work.
     """
 
     @functools.wraps(forward)
-    def forward_in_float32(self: torch.nn.Module, input: torch.Tensor) -> torch.Tensor:
+    def forward_in_float32(self: Any, input: torch.Tensor) -> torch.Tensor:
         device_type = input.device.type
         if not torch.is_autocast_enabled(device_type):
             return forward(self, input)
         with torch.autocast(device_type, enabled=False):
             return forward(self, input.float())
 
-    return forward_in_float32
+    return cast(Forward, forward_in_float32)
 
 
 class OutputLinear(Linear):

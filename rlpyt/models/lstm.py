@@ -1,12 +1,14 @@
 """The recurrent part of models."""
 
+from typing import Any
+
 import torch
 
 from rlpyt.models.utils import Model
 from rlpyt.utils.collections import namedarraytuple
 
 # Hidden state and cell state, both [N,B,H]: layers, environments, width.
-RnnState = namedarraytuple("RnnState", ["h", "c"])
+RnnState: Any = namedarraytuple("RnnState", ["h", "c"])
 
 
 class LstmWithInputs(Model):

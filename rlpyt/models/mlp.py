@@ -1,6 +1,6 @@
 """Multilayer perceptron, and the conversion of observations of any shape to its input."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np  # noqa: F401  Programs that import all names with an asterisk take it from here.
@@ -94,7 +94,7 @@ def _n_elements(shape: Sequence) -> int:
     return int(torch.Size(shape).numel())
 
 
-def _leaves(observation, shape: Sequence):
+def _leaves(observation: Any, shape: Sequence) -> Iterator[tuple[Any, Sequence]]:
     if not _is_structure(shape):
         yield observation, shape
         return

@@ -1,6 +1,7 @@
 """Running mean and variance of everything seen so far, e.g. to normalize observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed
@@ -14,6 +15,12 @@ class RunningMeanStdModel(torch.nn.Module):
     the model's device and are saved in its state dict. Under torch.distributed all ranks must call `update` together,
     and each gets the statistics of the data of all ranks.
     """
+
+    mean: torch.Tensor
+    var: torch.Tensor
+    count: torch.Tensor
+    exact_mean: torch.Tensor
+    exact_var: torch.Tensor
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
@@ -50,7 +57,7 @@ class RunningMeanStdModel(torch.nn.Module):
         x = (x - self.mean) * var.rsqrt()
         return x if clip is None else x.clamp(-clip, clip)
 
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         """Called by `load_state_dict`, with a copy. Also accepts the original rlpyt's state: any shape, and no exact statistics."""
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name, state_dict.get(prefix + name.removeprefix("exact_")))

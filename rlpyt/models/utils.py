@@ -27,7 +27,10 @@ def conv2d_output_shape(
 
 
 def _pair(x: int | Sequence[int]) -> tuple[int, int]:
-    return (x, x) if isinstance(x, int) else tuple(x)
+    if isinstance(x, int):
+        return x, x
+    first, second = x
+    return first, second
 
 
 class ScaleGrad(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.replays.base import CompletedReplay
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.n_step import BaseNStepReturnBuffer, BufferMixin
 from rlpyt.utils.buffer import buffer_from_example, cloned
@@ -81,9 +82,8 @@ class AsyncReplayBufferMixin(BufferMixin):
 
     def end_episodes(self, *args: Any, **kwargs: Any) -> None:
         """End episodes, as soon as no other process is appending; does nothing if the buffer has no `end_episodes`."""
-        if hasattr(super(), "end_episodes"):
-            with self.writer_lock:
-                super().end_episodes(*args, **kwargs)
+        with self.writer_lock:
+            CompletedReplay(super()).end_episodes(*args, **kwargs)
 
     def sample_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return a batch of the buffer, no part of which was overwritten during the read."""

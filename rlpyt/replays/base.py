@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.collections import field_of
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.settings import has
 
 # Optional fields of the samples that an algorithm stores. The first are [T,B]; the others have other leading dimensions, and need a buffer
@@ -25,6 +28,7 @@ class BaseReplayBuffer:
     """
 
     async_ = False
+    batch_T: int | None = None  # Length of the sequences in a batch; None for transitions.
 
     def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
         """Add new samples ``[T,B]``, over the oldest ones if the buffer is full.
@@ -39,13 +43,33 @@ class BaseReplayBuffer:
         raise NotImplementedError
 
 
+class CompletedReplay(Completed):
+    """Any replay buffer, also one of another package, or None, with the optional attributes that algorithms and runners read.
+
+    Attributes:
+        samples: memory of steps, a namedtuple; None if the buffer does not show it.
+        append_batch: method that takes all optional fields of samples; None if only `append_samples` takes them.
+        min_rows: number of rows before a sample is valid.
+    """
+
+    samples: Any = None
+    append_batch: Callable[[Any], Any] | None = None
+    min_rows: int = 1
+
+    def reuse_batches(self, n: int, pin: bool = False) -> None:
+        """Write batches into the memory of earlier ones. The default returns batches in new memory."""
+
+    def end_episodes(self, columns: Sequence[int]) -> None:
+        """Mark the newest step of these environments as truncated. The default does nothing."""
+
+
 def unknown_fields(buffer: Any) -> tuple[str, ...]:
     """Return the optional fields that `append_samples` of another package's buffer cannot take.
 
     These are all of `BESIDE_STEPS`, and those of `OPTIONAL_STEPS` that its memory, the attribute `samples`, lacks.
     """
-    memory = getattr(buffer, "samples", None)
-    return (*BESIDE_STEPS, *(name for name in OPTIONAL_STEPS if memory is not None and getattr(memory, name, None) is None))
+    memory = CompletedReplay(buffer).samples
+    return (*BESIDE_STEPS, *(name for name in OPTIONAL_STEPS if memory is not None and field_of(memory, name) is None))
 
 
 def without(samples: Any, names: tuple[str, ...]) -> Any:

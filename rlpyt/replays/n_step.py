@@ -17,6 +17,7 @@ from rlpyt.replays.prioritized import weighted, with_priorities
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.storage import NStepReturns, Storage, step_bytes
 from rlpyt.utils.buffer import check_memory, numpify_buffer
+from rlpyt.utils.collections import field_of
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.settings import COUNT, FRACTION, checked, naming, shown
@@ -93,7 +94,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.off_backward = self.n_step_return
 
         example = numpify_buffer(example)
-        if getattr(example, "valid", None) is not None:
+        if field_of(example, "valid") is not None:
             example = example._replace(valid=np.bool_(True))
         stored = self.StorageCls.stored_example(example)
         self.off_forward = max(self.off_forward, self.StorageCls.rows_before(example))
@@ -133,7 +134,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return ""
 
     def _keeps_ends(self, example: Any) -> bool:
-        return self.keeps_final_observations and getattr(example, "timeout", None) is not None
+        return self.keeps_final_observations and field_of(example, "timeout") is not None
 
     def _step_bytes(self, example: Any) -> float:
         """Return the bytes of memory per step in all parts."""
@@ -220,8 +221,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if self._own_append:
             self.append_samples(samples)
             return
-        stored = getattr(samples, "samples", samples)
-        self._beside = {name: getattr(stored, name, None) for name in BESIDE_STEPS}
+        stored = field_of(samples, "samples", samples)
+        self._beside = {name: field_of(stored, name) for name in BESIDE_STEPS}
         self._n_beside = len(stored.reward)
         try:
             self.append_samples(without(samples, unknown_fields(self)))
@@ -298,7 +299,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     def _beside_steps(self, samples: Any, name: str) -> Any:
         """Return a field of `BESIDE_STEPS`, in the form of stored observations; None if the field is missing."""
-        observation = getattr(samples, name, None)
+        observation = field_of(samples, name)
         if observation is None and self._beside.get(name) is not None:
             if len(samples.reward) == self._n_beside:
                 observation = numpify_buffer(self._beside[name])

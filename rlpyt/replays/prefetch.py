@@ -135,7 +135,7 @@ class PrefetchedReplay:
 
     @property
     def _usual_T(self) -> int | None:
-        return self.batch_T or getattr(self.buffer, "batch_T", None)
+        return self.batch_T or self.buffer.batch_T
 
     # -----------------------------------------------------------------------------------------------------------------
     # The thread

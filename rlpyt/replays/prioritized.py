@@ -12,7 +12,7 @@ from rlpyt.replays.draws import Draw, Draws
 from rlpyt.replays.ring import Rows
 from rlpyt.replays.storage import Storage
 from rlpyt.replays.sum_tree import SumTree
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import field_of, fields_of, namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 
 kernels = LazyModule("rlpyt.utils.kernels")
@@ -74,7 +74,7 @@ class PrioritizedDraws(Draws):
 
     def _input(self, samples: Any, n: int) -> np.ndarray | None:
         """Return the powers of the samples' priorities for the starts among the next `n` rows; None without priorities."""
-        priorities = getattr(samples, "priorities", None)
+        priorities = field_of(samples, "priorities")
         if priorities is None:
             return None
         powers, interval = self.powers(priorities), self.rows.interval
@@ -115,7 +115,7 @@ class PrioritizedDraws(Draws):
 
 def with_priorities(samples: Any) -> Any:
     """Return samples [n,B] as one structure. They may be given as two fields, `samples` and `priorities`."""
-    if "samples" not in getattr(samples, "_fields", ()):
+    if "samples" not in (fields_of(samples) or ()):
         return samples
     samples, priorities = samples.samples, samples.priorities
     if "priorities" in samples._fields:

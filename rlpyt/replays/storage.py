@@ -12,6 +12,7 @@ from rlpyt.replays.batches import New, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.ring import Ring, Rows
 from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.collections import field_of
 from rlpyt.utils.structures import named_leaves
 
 # Fields of samples that `Storage` does not store row by row.
@@ -64,7 +65,7 @@ class RowArrays:
         for name, shape, dtype in self._expected:
             new = samples
             for field in name.split("."):
-                new = getattr(new, field, None)
+                new = field_of(new, field)
             shape = (n, self.B, *shape)
             if new is None:
                 raise ValueError(f"Samples lack '{name}', which the example of the replay buffer had.")
@@ -113,7 +114,7 @@ class Storage(RowArrays):
         fields = steps_alone(example)._asdict()
         super().__init__(self.stored_example(example), "samples", ring, B, share_memory, fields, n_more=1)
         absent = np.empty(0, np.bool_)  # Stands for an absent field in calls of kernels.
-        self.timeout, self.valid = (absent if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
+        self.timeout, self.valid = (absent if x is None else x for x in (field_of(self.memory, name) for name in ("timeout", "valid")))
 
     # -----------------------------------------------------------------------------------------------------------------
     # The stored form of observations
@@ -234,7 +235,8 @@ def check_saved(saved: dict[str, Any], name: str, shape: tuple[int, ...], dtype:
     tensor = saved.get(name)
     array = None if tensor is None else numpify_buffer(tensor)
     if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (tuple(shape), dtype):
-        found = "is missing" if array is None else f"has shape {np.shape(array)} and {getattr(array, 'dtype', type(array).__name__)}"
+        kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        found = "is missing" if array is None else f"has shape {np.shape(array)} and {kind}"
         raise ValueError(
             f"'{name}' of the saved replay buffer {found}, but this one stores shape {tuple(shape)} and {dtype}: make it with the same "
             "environment, agent and settings."

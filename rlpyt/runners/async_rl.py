@@ -21,7 +21,6 @@ import multiprocessing
 import os
 import time
 from contextlib import ExitStack
-from multiprocessing.util import get_temp_dir
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,8 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
-from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
+from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
+from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
@@ -64,6 +64,10 @@ class AsyncRlMixin(RunnerMixin):
         ValueError: sampler, algorithm or affinity is unsuitable.
     """
 
+    algo: AsyncAlgorithm
+    sampler: AsyncBatchSampler
+    sampler_affinities: list[dict]
+    _control: Any = None  # The group in which optimizing processes exchange objects, while they train.
     _eval_pauses_training = False
 
     @checked(OF_RUNNERS)
@@ -71,12 +75,12 @@ class AsyncRlMixin(RunnerMixin):
         affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
         check_gpus([*self.optimizer_affinities, *self.sampler_affinities])
-        if not getattr(sampler, "async_", False):
+        if not CompletedSampler(sampler).async_:
             raise ValueError(
                 f"{type(self).__name__} needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; "
                 f"{type(sampler).__name__} is for runners that wait for each batch."
             )
-        if not hasattr(algo, "samples_to_buffer"):
+        if CompletedAlgorithm(algo).samples_to_buffer is None:
             raise ValueError(
                 f"{type(algo).__name__} learns from the batch just sampled, so sampling cannot run ahead of it: "
                 f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC."
@@ -99,8 +103,9 @@ class AsyncRlMixin(RunnerMixin):
                 with interrupt.abandonable(patience=0):
                     self.startup()
                     if self.world_size > 1:
-                        stack.enter_context(watching(self._pool))
-                        stack.enter_context(process_group(self, meeting_place(self._pool.directory, self.world_size)))
+                        pool = running(self._pool)
+                        stack.enter_context(watching(pool))
+                        stack.enter_context(process_group(self, meeting_place(pool.directory, self.world_size)))
                     self.optim_startup()
                     self.start_sampling()
                 try:
@@ -122,9 +127,9 @@ class AsyncRlMixin(RunnerMixin):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        self._lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
+        self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
         self._settle()
-        sampling_seed = self.seed + 1
+        sampling_seed = self._settle_seed() + 1
         if self.resume_from is not None:
             self._resumed = find_snapshot(self, self.resume_from)
             _, snapshot = self._resumed  # With the seed of the run, the environments would repeat its episodes.
@@ -138,7 +143,7 @@ class AsyncRlMixin(RunnerMixin):
             )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
-        self._lines.n_batches[0] = n_itr
+        lines.n_batches[0] = n_itr
         self.algo.async_initialize(
             agent=self.agent,
             sampler_n_itr=n_itr,
@@ -154,7 +159,7 @@ class AsyncRlMixin(RunnerMixin):
     def _acting(self) -> tuple[list[int], int | None]:
         """See the base class."""
         affinity = self.sampler_affinities[0]
-        rows, n_threads = self.sampler.acting(affinity) if hasattr(self.sampler, "acting") else ([], None)
+        rows, n_threads = CompletedSampler(self.sampler).acting(affinity)
         return rows, n_threads or affinity.get("master_torch_threads") or 1
 
     def _forks_with_threads(self) -> bool:
@@ -176,9 +181,9 @@ class AsyncRlMixin(RunnerMixin):
                 part.max_decorrelation_steps = 0  # After a resume, appended samples begin with new episodes.
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
-        lines, n = self._lines, len(parts)
+        lines, n = running(self._lines), len(parts)
         first_columns = [0, *itertools.accumulate(part.batch_spec.B for part in parts)]
-        processes = [
+        processes: list[dict[str, Any]] = [
             dict(
                 work=_sample,
                 sampler=part,
@@ -225,18 +230,19 @@ class AsyncRlMixin(RunnerMixin):
     def start_sampling(self) -> None:
         """Restore the state of a resumed run, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
-            self.first_itr = restore(self, *self._resumed)
+            self.first_itr = restore(self, *running(self._resumed))
             self._resumed = None
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
-            first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
+            first_update = max(self.min_itr_learn, CompletedAlgorithm(self.algo)._first_itr_with_replay)
             if first_update > self.first_itr:
                 self._ratio_since = first_update, self.algo.update_counter
-        self._lines.n_begun[0] = self.first_itr
+        running(self._lines).n_begun[0] = self.first_itr
         if self.stop_reason is not None:  # The run was solved when it was saved.
             self._stop_sampling()
         self.agent.send_shared_memory()
-        self._pool.receive()
-        self._pool.send(self.first_itr, "training")
+        pool = running(self._pool)
+        pool.receive()
+        pool.send(self.first_itr, "training")
         self.progress.update(self.diagnostics.cum_steps)
         self._last_logged = time.monotonic(), 0.0
         self._next_check = 0.0
@@ -247,18 +253,18 @@ class AsyncRlMixin(RunnerMixin):
         Raises:
             Overdue: sampling does not end within some seconds after a signal.
         """
-        interrupt = self._interruptible()
+        interrupt, pool, lines = self._interruptible(), running(self._pool), running(self._lines)
         while True:
             self._take_in()
             if interrupt.is_overdue:
                 raise Overdue
-            if self._n_sampling == 0 and self.n_copied >= self._lines.n_batches[0]:
+            if self._n_sampling == 0 and self.n_copied >= lines.n_batches[0]:
                 self._ended = True
                 return False
             if self.n_copied >= self._n_needed() and self.stop_reason is None:
                 return True
             with self.throttled, interrupt.abandonable():
-                self._pool.wait_for(self._lines.in_replay, *self._reports)
+                pool.wait_for(lines.in_replay, *self._reports)
 
     def _n_needed(self) -> int:
         """Return how many batches the replay buffer must contain so that one more optimization does not exceed `replay_ratio`."""
@@ -314,9 +320,9 @@ class AsyncRlMixin(RunnerMixin):
     def _take_in(self) -> None:
         """Receive the reports of the copier and of sampling processes; log the rows that are due."""
         if time.monotonic() > self._next_check:  # If training lags far behind, it never waits for the pool, which would check it.
-            self._pool.check()
+            running(self._pool).check()
             self._next_check = time.monotonic() + WATCH_INTERVAL
-        self.n_copied += self._lines.in_replay.acquire_waiting()
+        self.n_copied += running(self._lines).in_replay.acquire_waiting()
         for pipe in self._reports:
             while pipe.poll():
                 report = pipe.recv()
@@ -347,7 +353,8 @@ class AsyncRlMixin(RunnerMixin):
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log after batch `itr`."""
-        self.log_diagnostics(itr, *[eval_traj_infos, eval_time] * self._eval)
+        evaluation: tuple[Any, ...] = (eval_traj_infos, eval_time) if self._eval else ()
+        self.log_diagnostics(itr, *evaluation)
 
     def after_row(self, row: dict[str, float]) -> None:
         """If the run stops, end sampling after the batches that have begun. These batches are no longer counted."""
@@ -408,7 +415,7 @@ class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
 class AsyncRl(AsyncRlMixin, MinibatchRl):
     """Measures performance by the sampled trajectories. Args: see `AsyncRlMixin` and `MinibatchRl`."""
 
-    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
+    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:  # type: ignore[override]
         """Write a row of the log."""
         with logger.tabular_prefix(prefix):
             self.record_async(0.0)
@@ -421,7 +428,9 @@ class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """
 
-    def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
+    def log_diagnostics(  # type: ignore[override]
+        self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/"
+    ) -> None:
         """Write a row of the log."""
         with logger.tabular_prefix(prefix):
             self.record_async(eval_time)
@@ -575,6 +584,8 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
 class _Optimizer:
     """An optimizing process other than the first. The first one is the runner's process."""
 
+    _control: Any = None  # As in the runner.
+
     def __init__(self, runner: Any, rank: int) -> None:
         self.algo, self.agent = runner.algo, runner.agent
         self.resumed_file = None if runner._resumed is None else runner._resumed[0]
@@ -584,7 +595,7 @@ class _Optimizer:
     def train(self, pipe: Any) -> None:
         """Train together with the other optimizers until sampling has ended."""
         set_seed(self.seed)
-        with process_group(self, meeting_place(get_temp_dir(), self.world_size)):
+        with process_group(self, meeting_place(None, self.world_size)):
             _start_optimizer(self)
             if self.resumed_file is not None:
                 restore_training(self.agent, self.algo, read_snapshot(self.resumed_file), self.resumed_file)

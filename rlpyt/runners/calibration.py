@@ -23,6 +23,7 @@ import torch
 
 from rlpyt.models.questions import comparisons, update_comparison
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils import choices
 from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import settle
@@ -113,9 +114,9 @@ def calibrate(
         directory: of the answers of this machine; None is that of the user's caches.
     """
     start = time.perf_counter()
-    found = [getattr(agent, attribute, None) for attribute in agent.model_names.values()]
+    found = [vars(agent).get(attribute) for attribute in agent.model_names.values()]
     models = [unwrap_ddp(model) for model in found if isinstance(model, torch.nn.Module)]
-    image_shape = getattr(getattr(agent.env_spaces, "observation", None), "shape", None)
+    image_shape = CompletedSpace(agent.env_spaces.observation).shape
     image_shape = image_shape if image_shape is not None and len(image_shape) == 3 else None
     load = _Load()
     keeping: dict[str, Any] = dict(machine=machine(), directory=directory, keeps_defaults=repeats)

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from rlpyt.runners.protocols import Algorithm, Part, Run, Snapshots
+from rlpyt.replays.base import CompletedReplay
+from rlpyt.runners.protocols import Algorithm, CompletedAlgorithm, Part, Run, Snapshots
 from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.choices import are_answers
@@ -208,14 +209,13 @@ def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file
 
 def end_replayed_episodes(algo: Algorithm, columns: list[int]) -> None:
     """Mark the newest stored step of these environments as truncated, because they restart. Does nothing without a replay buffer."""
-    buffer = replay_buffer_of(algo)
-    if columns and hasattr(buffer, "end_episodes"):
-        buffer.end_episodes(columns)
+    if columns:
+        CompletedReplay(replay_buffer_of(algo)).end_episodes(columns)
 
 
 def replay_buffer_of(algo: Algorithm) -> Any:
     """Return the replay buffer of an algorithm; None if it has none, or none yet."""
-    return getattr(algo, "replay_buffer", None)
+    return CompletedAlgorithm(algo).replay_buffer
 
 
 def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.utils.collections import field_of
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.stopwatch import Stopwatch
@@ -72,7 +73,7 @@ class Diagnostics:
     def store_opt_info(self, opt_info: Any) -> None:
         """Keep the results of an optimization until the next row is logged."""
         for name, values in self.opt_infos.items():
-            new = getattr(opt_info, name, [])
+            new = field_of(opt_info, name, [])
             if isinstance(new, torch.Tensor):
                 new = new.detach().cpu().numpy()
             values.extend(new) if isinstance(new, list) or np.ndim(new) else values.append(new)

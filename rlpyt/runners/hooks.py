@@ -8,7 +8,6 @@ runner = MinibatchRl(..., hooks=[report])
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import name_of
 from rlpyt.utils.text import said
 
 
@@ -74,10 +74,3 @@ def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
         logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {said(error)}", level=0)
         raise
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
-
-
-def name_of(hook: Callable) -> str:
-    """Return the name of a function, or the class name of another callable."""
-    if isinstance(hook, functools.partial):
-        return name_of(hook.func)
-    return getattr(hook, "__qualname__", type(hook).__qualname__)

@@ -27,7 +27,7 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
-from rlpyt.runners.protocols import Algorithm, BatchSampler, Part, Snapshots
+from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm, CompletedSampler, Part, Snapshots
 from rlpyt.runners.record import record_choices, record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.samplers.workers import default_start_method
@@ -113,6 +113,10 @@ class MinibatchRlBase(BaseRunner):
     choices: dict[str, Any] = {}
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
+    affinities: Sequence[dict] = ()  # Of all ranks, if there may be several,
+    sampler_affinities: Sequence[dict] = ()  # and of the sampling processes, if it is not these that sample.
+    resume_from: Any = None
+    _launched = False  # Whether another program, such as torchrun, starts the ranks.
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
     _interrupt: Interrupt | None = None
@@ -145,17 +149,17 @@ class MinibatchRlBase(BaseRunner):
         verbose: int | None = None,
         calibrate: bool | dict | None = None,
     ) -> None:
-        affinity = for_runner(affinity, sampler)
-        check_affinity(affinity)
-        check_gpus([affinity])
-        if self._eval and not getattr(sampler, "eval_n_envs", 0):
+        own_affinity = for_runner(affinity, sampler)
+        check_affinity(own_affinity)
+        check_gpus([own_affinity])
+        if self._eval and not CompletedSampler(sampler).eval_n_envs:
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
         self.algo = algo
         self.agent = agent
         self.sampler = sampler
         self.n_steps = int(n_steps)
         self.seed = self.seed_given = seed
-        self.affinity = {} if affinity is None else affinity
+        self.affinity: dict[str, Any] = {} if own_affinity is None else own_affinity
         self.log_interval_steps = int(log_interval_steps)
         self.resume_from = resume_from
         self.save_replay = save_replay
@@ -179,7 +183,7 @@ class MinibatchRlBase(BaseRunner):
             examples = self.sampler.initialize(
                 agent=self.agent,
                 affinity=affinity,
-                seed=self.seed + 1,
+                seed=self._settle_seed() + 1,
                 bootstrap_value=self.algo.bootstrap_value,
                 traj_info_kwargs=self.get_traj_info_kwargs(),
                 rank=self.rank,
@@ -248,7 +252,7 @@ class MinibatchRlBase(BaseRunner):
         acting_rows, acting_threads = self._acting()
         return calibrate(
             agent,
-            trained_rows=self.algo.trained_rows(agent, self.sampler.batch_spec) if on_cpu and hasattr(self.algo, "trained_rows") else [],
+            trained_rows=CompletedAlgorithm(self.algo).trained_rows(agent, self.sampler.batch_spec) if on_cpu else [],
             acting_rows=acting_rows if on_cpu or acting_threads is not None else [],
             acting_threads=acting_threads,
             affinity=self.affinity,
@@ -258,7 +262,7 @@ class MinibatchRlBase(BaseRunner):
 
     def _acting(self) -> tuple[list[int], int | None]:
         """Return for how many environments the agent acts at once, and with how many torch threads."""
-        return self.sampler.acting(self.affinity) if hasattr(self.sampler, "acting") else ([], None)
+        return CompletedSampler(self.sampler).acting(self.affinity)
 
     def _n_sharing(self) -> int:
         """Return how many training processes share the processors."""
@@ -266,15 +270,16 @@ class MinibatchRlBase(BaseRunner):
 
     def _forks_with_threads(self) -> bool:
         """Return whether processes that are to be forked need several torch threads: they would hang, if this process has used some."""
-        is_forked = (getattr(self.sampler, "start_method", None) or default_start_method()) == "fork"
+        is_forked = (CompletedSampler(self.sampler).start_method or default_start_method()) == "fork"
         return is_forked and (self.affinity.get("worker_torch_threads") or 1) > 1
 
-    def _settle_seed(self) -> None:
-        """Use the given seed, or else the seed of the run to resume, or else draw one."""
+    def _settle_seed(self) -> int:
+        """Use the given seed, or else the seed of the run to resume, or else draw one; return it. Further calls return the same."""
         if self.seed is None and self.resume_from is not None:
             self.seed = seed_of(self.resume_from)
         if self.seed is None:
             self.seed = make_seed()
+        return self.seed
 
     def _warn_if_nothing_is_learned(self) -> None:
         if self.min_itr_learn >= self.n_itr:
@@ -295,11 +300,11 @@ class MinibatchRlBase(BaseRunner):
     @property
     def process_seed(self) -> int:
         """Seed of the random generators of this process."""
-        return self.seed
+        return self._settle_seed()
 
     def get_traj_info_kwargs(self) -> dict:
         """Return the attributes that the TrajInfo class gets, such as the discount."""
-        return dict(discount=getattr(self.algo, "discount", 1))
+        return dict(discount=CompletedAlgorithm(self.algo).discount)
 
     def get_n_itr(self) -> int:
         """Return the number of iterations: enough for `n_steps`, rounded up to whole logging intervals."""
@@ -328,7 +333,7 @@ class MinibatchRlBase(BaseRunner):
         return Diagnostics(
             self.algo.opt_info_fields,
             self.itr_batch_size,
-            (getattr(self.algo, "batch_size", None) or 0) * self.world_size,
+            (CompletedAlgorithm(self.algo).batch_size or 0) * self.world_size,
             self.sampler.waiting_seconds,
         )
 
@@ -363,7 +368,7 @@ class MinibatchRlBase(BaseRunner):
     @property
     def min_itr_learn(self) -> int:
         """Iterations before the algorithm starts to learn."""
-        return getattr(self.algo, "min_itr_learn", 0)
+        return CompletedAlgorithm(self.algo).min_itr_learn
 
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
@@ -408,8 +413,7 @@ class MinibatchRlBase(BaseRunner):
 
     def _on_signal(self) -> None:
         """Stop an evaluation. A signal handler calls this at any time of the run."""
-        if hasattr(self.sampler, "stop_evaluation"):
-            self.sampler.stop_evaluation()
+        CompletedSampler(self.sampler).stop_evaluation()
 
     def _is_told(self, interrupt: Interrupt) -> bool:
         """Return whether a signal told the run to end."""
@@ -587,7 +591,7 @@ class MinibatchRlBase(BaseRunner):
                 evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training
                 logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation, detail=True)
             self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
-            self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
+            self.diagnostics.record_times(eval_time, CompletedAlgorithm(self.algo).replay_seconds, self.waiting_seconds)
         self._log_infos(traj_infos)
         row = logger.dump_tabular(with_prefix=False)
         self._row_itr = itr

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rlpyt.types import BatchSpec
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.recipes import Script
 
 
@@ -20,8 +21,7 @@ class Algorithm(Protocol):
         update_counter: gradient updates so far.
         bootstrap_value: whether the sampler must record the value estimates from which returns bootstrap.
 
-    An algorithm may have further attributes: ``discount``, for the TrajInfo class; ``batch_size``, samples per gradient update;
-    ``min_itr_learn``, iterations before it learns; ``replay_seconds``, time spent on replay; ``replay_buffer``, which `save_replay` saves.
+    `CompletedAlgorithm` has the attributes that an algorithm may have besides.
     """
 
     opt_info_fields: Sequence[str]
@@ -45,6 +45,87 @@ class Algorithm(Protocol):
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Invert `training_state`."""
+
+
+class AsyncAlgorithm(Algorithm, Protocol):
+    """The algorithm's interface for asynchronous runners; it learns from replay. `rlpyt.algos.replay.ReplayAlgorithm` implements it.
+
+    The runner's process calls `async_initialize` before it starts the others. Each optimizing process then calls `prepare_models`,
+    `optim_initialize` and `deliver_batches`, and the memory copier `append`.
+
+    Attributes:
+        updates_per_optimize: gradient updates in a call of `optimize_agent`.
+        batch_size: samples per gradient update in each optimizing process.
+        replay_ratio: largest number of replayed samples per sampled environment step.
+    """
+
+    updates_per_optimize: int
+    batch_size: int
+    replay_ratio: float
+
+    def async_initialize(self, *args: Any, **kwargs: Any) -> Any:
+        """Allocate the replay buffer in shared memory, with the arguments of `rlpyt.algos.replay.ReplayAlgorithm.async_initialize`."""
+
+    def prepare_models(self) -> None:
+        """Prepare the agent's models for training on its device."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Make the optimizers of a training process."""
+
+    def deliver_batches(self) -> None:
+        """Prepare to draw batches in this process."""
+
+    def append(self, samples: Any) -> None:
+        """Append a batch ``[T,B]`` to the replay buffer."""
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
+        """Train on replayed samples; `sampler_itr` is the newest batch in the replay buffer."""
+
+
+class CompletedAlgorithm(Completed):
+    """Any algorithm, with the optional attributes that runners read.
+
+    Attributes:
+        discount: for the TrajInfo class.
+        batch_size: samples per gradient update; None if unknown.
+        min_itr_learn: iterations before it learns.
+        replay_seconds: time spent on replay so far.
+        replay_buffer: which `save_replay` saves; None without one, or before it is made.
+        samples_to_buffer: method of algorithms that learn from replay; None for others.
+        bf16, compile_models, cuda_graphs: whether it makes training faster in these ways.
+    """
+
+    discount: float = 1
+    batch_size: int | None = None
+    min_itr_learn: int = 0
+    replay_seconds: float = 0.0
+    replay_buffer: Any = None
+    samples_to_buffer: Callable[[Any], Any] | None = None
+    bf16: bool = False
+    compile_models: bool = False
+    cuda_graphs: bool = False
+    _first_itr_with_replay: int = 0
+
+    def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
+        """Return how many steps the models see at once in updates, see `RlAlgorithm.trained_rows`. The default knows none."""
+        return []
+
+
+class CompletedLoop(Completed):
+    """Any algorithm that a `Trainer` or a command is given, with the attributes that tell which kind it is.
+
+    Attributes:
+        train: method of an algorithm with its own training loop.
+        optimize_agent: method of an algorithm for runners.
+        policy, exploration_policy: policies of an algorithm with its own loop; it samples with the latter, if any.
+        _sampler: its sampler of episodes.
+    """
+
+    train: Callable[[Any], Any] | None = None
+    optimize_agent: Callable[[int, Any], Any] | None = None
+    policy: Any = None
+    exploration_policy: Any = None
+    _sampler: Any = None
 
 
 class BatchSampler(Protocol):
@@ -90,6 +171,69 @@ class BatchSampler(Protocol):
 
     def shutdown(self) -> None:
         """End all workers and close environments."""
+
+
+class AsyncBatchSampler(BatchSampler, Protocol):
+    """The sampler's interface for asynchronous runners. `rlpyt.samplers.async_.base.AsyncSamplerMixin` implements it.
+
+    The training process calls `async_initialize` and `parts`; each part runs in a separate process.
+
+    Attributes:
+        start_method: how processes start; None for the system's default.
+        seed: of the environments.
+    """
+
+    start_method: str | None
+    seed: int
+    _batches: Sequence[tuple[Any, Any]]  # The two batches, in tensors and in the same memory as arrays.
+
+    def async_initialize(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Initialize the agent and allocate two batches; return them, and one example of each field."""
+
+    def parts(self, n: int) -> list[Any]:
+        """Return samplers for `n` processes, each with its columns of the batches."""
+
+    def stop_evaluation(self) -> None:
+        """End a running evaluation early. A signal handler calls it."""
+
+
+class CompletedSampler(Completed):
+    """Any sampler, also one of episodes, with the optional attributes that runners read.
+
+    Attributes:
+        batch_spec: dimensions of a batch; None if unknown.
+        eval_n_envs: number of evaluation environments.
+        async_: whether it is for `AsyncRl`.
+        start_method: how it starts processes; None for the system's default.
+        EnvCls, env_kwargs: how it makes its environments.
+    """
+
+    batch_spec: BatchSpec | None = None
+    eval_n_envs: int = 0
+    async_: bool = False
+    start_method: str | None = None
+    EnvCls: Any = None
+    env_kwargs: Any = None
+
+    def acting(self, affinity: dict | None) -> tuple[list[int], int | None]:
+        """Return for how many environments the agent acts at once, see `BaseSampler.acting`. The default knows nothing."""
+        return [], None
+
+    def stop_evaluation(self) -> None:
+        """End a running evaluation early. A signal handler calls it. The default lets the evaluation finish."""
+
+    def shutdown_worker(self) -> None:
+        """End the workers of a sampler of episodes. The default does nothing."""
+
+
+class CompletedRunner(Completed):
+    """Any runner that a `Trainer` has made, or None before, with its optional attribute.
+
+    Attributes:
+        diagnostics: the run's counters; None if the runner does not show them.
+    """
+
+    diagnostics: Any = None
 
 
 class Snapshots(Protocol):

@@ -28,10 +28,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlpyt.runners.protocols import CompletedAlgorithm
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start, torchrun_rank
 from rlpyt.utils.logging.runs import RECORD, recorded_settings
+from rlpyt.utils.logging.writers import CompletedWriter
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
 
@@ -58,7 +60,8 @@ def record_run(runner: Any) -> None:
         return
     runner.is_recorded = True
     algo = runner.algo
-    accelerate = {name: getattr(algo, name) for name in ("bf16", "compile_models", "cuda_graphs") if getattr(algo, name, False)}
+    completed = CompletedAlgorithm(algo)
+    accelerate = {name: getattr(completed, name) for name in ("bf16", "compile_models", "cuda_graphs") if getattr(completed, name)}
     runner.unrecorded = write_record(
         directory,
         runner.script or running_script(),
@@ -119,9 +122,7 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     record = dict(format=FORMAT, script=dict(script._asdict(), relative=relative), **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")
     logger.try_to_write(path, lambda: _add_record(path, record))
-    writer = logger.get_tf_summary_writer()
-    if hasattr(writer, "add_settings"):
-        writer.add_settings(recorded_settings(record))
+    CompletedWriter(logger.get_tf_summary_writer()).add_settings(recorded_settings(record))
     if unknown:
         what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
         commands = "rlpyt resume" if may_play(unknown) else "rlpyt eval, video and resume"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,12 @@ from typing import Any
 
 import torch
 
+from rlpyt.runners.protocols import CompletedSampler
 from rlpyt.runners.record import may_play
 from rlpyt.utils.extras import missing_modules
 from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import name_of
 from rlpyt.utils.processors import allowed_cpus, busy_processors
 from rlpyt.utils.text import plural, printable, shortened
 
@@ -29,19 +30,19 @@ def tell_settings(runner: Any) -> None:
         runner: a runner whose seed is known. Its parts may belong to classes of users.
     """
     algo, agent, sampler = (type(part).__name__ for part in (runner.algo, runner.agent, runner.sampler))
-    spec = getattr(runner.sampler, "batch_spec", None)
+    spec = CompletedSampler(runner.sampler).batch_spec
     size = "" if spec is None else f", T x B = {spec.T} x {spec.B}"
     logger.log(f"{algo} with {agent}, {sampler} of {env_name(runner.sampler)}{size}.")
-    sampling = getattr(runner, "sampler_affinities", None)
-    if sampling is not None:
+    sampling = runner.sampler_affinities
+    if sampling:
         affinity = f"{said_affinity(runner.optimizer_affinities)}; of sampling: {said_affinity(sampling)}"
     else:
-        affinity = said_affinity(getattr(runner, "affinities", [runner.affinity]))
+        affinity = said_affinity(runner.affinities or [runner.affinity])
     logger.log(
         f"{type(runner).__name__}: seed {runner.seed}, n_steps {runner.n_steps:,}, "
         f"{plural(torch.get_num_threads(), 'torch thread')} in this process, affinity {affinity}."
     )
-    if resume_from() is not None and getattr(runner, "resume_from", None) is None:
+    if resume_from() is not None and runner.resume_from is None:
         logger.warn(
             f"an earlier launch of this run was interrupted, and it begins anew. It would go on from the snapshot in {resume_from()} if "
             "the script gave the runner resume_from=resume_from(), of rlpyt.utils.launching.exp_launcher."
@@ -65,19 +66,14 @@ def tell_of_busy_processors() -> None:
 
 def env_name(sampler: Any) -> str:
     """Return a short name of a sampler's environment: its id or game, or else the name of the function that makes it."""
-    makes, kwargs = getattr(sampler, "EnvCls", None), getattr(sampler, "env_kwargs", None)
+    completed = CompletedSampler(sampler)
+    makes, kwargs = completed.EnvCls, completed.env_kwargs
     many = max((len(each) for each in (makes, kwargs) if isinstance(each, (list, tuple))), default=1)
     make, kwargs = (each[0] if isinstance(each, (list, tuple)) and each else each for each in (makes, kwargs))
     kwargs = kwargs if isinstance(kwargs, Mapping) else {}
     names = [kwargs[key] for key in ("id", "game") if isinstance(kwargs.get(key), str)]
-    name = names[0] if names else _name_of(make)
+    name = names[0] if names else "an environment" if make is None else name_of(make)
     return printable(shortened(name, _LONGEST_NAME)) + (f" and others (a list of {many})" if many > 1 else "")
-
-
-def _name_of(make: Any) -> str:
-    while isinstance(make, functools.partial):
-        make = make.func
-    return "an environment" if make is None else getattr(make, "__qualname__", type(make).__qualname__)
 
 
 def said_affinity(affinities: Any) -> str:
@@ -113,7 +109,7 @@ def tell_next(runner: Any) -> None:
     if runner.is_recorded and may_play(runner.unrecorded) and not missing_modules("video"):
         commands.append(f"rlpyt video {path}")
     is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes only such directories.
-    if runner.is_recorded and not runner.unrecorded and is_named and not getattr(runner, "_launched", False):
+    if runner.is_recorded and not runner.unrecorded and is_named and not runner._launched:
         commands.append(f"rlpyt resume {path}{_options(runner)}")
     show_commands(commands)
 

@@ -32,7 +32,7 @@ class NotAFileError(FileNotFoundError):
 class SnapshotConfig(NamedTuple):
     """The directory of snapshots, and which snapshots to keep."""
 
-    snapshot_dir: str
+    snapshot_dir: str | None
     snapshot_mode: str = "last"
     snapshot_gap: int = 1
 

@@ -18,17 +18,18 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.util import get_temp_dir
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, RunnerMixin
+from rlpyt.runners.protocols import CompletedSampler
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils import accelerator
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
@@ -41,6 +42,8 @@ _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
 _GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
 SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
+
+T = TypeVar("T")
 
 
 class SyncRlMixin(RunnerMixin):
@@ -57,6 +60,9 @@ class SyncRlMixin(RunnerMixin):
     Raises:
         ValueError: `affinity` is no such list, or does not fit torchrun's number of processes.
     """
+
+    affinities: list[dict]
+    _control: Any = None  # The group in which ranks exchange objects, while they train.
 
     @checked()
     def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
@@ -109,9 +115,10 @@ class SyncRlMixin(RunnerMixin):
         try:
             with self._interruptible().abandonable(patience=0):
                 self.launch_workers()
-            with watching(self._pool):
-                self._train_in_group(meeting_place(self._pool.directory, self.world_size))
-            self._pool.request("leave", "ending")
+            pool = running(self._pool)
+            with watching(pool):
+                self._train_in_group(meeting_place(pool.directory, self.world_size))
+            pool.request("leave", "ending")
         except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
@@ -130,7 +137,7 @@ class SyncRlMixin(RunnerMixin):
         replica = copy.copy(self)
         replica.hooks = ()  # Only rank 0 calls hooks, so they need not go through a pipe.
         replica._interrupt = replica._pool = None
-        start_method = getattr(self.sampler, "start_method", None) or default_start_method()
+        start_method = CompletedSampler(self.sampler).start_method or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()
             check_forked_torch_threads(n_threads, start_method, "master_torch_threads")
@@ -151,7 +158,7 @@ class SyncRlMixin(RunnerMixin):
     def be_replica(self, rank: int) -> None:
         """Train as this rank, in its process."""
         self.rank, self.affinity = rank, self.affinities[rank]
-        self._train_in_group(meeting_place(get_temp_dir(), self.world_size))
+        self._train_in_group(meeting_place(None, self.world_size))
 
     # Steps that ranks take together ---------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -170,7 +177,7 @@ class SyncRlMixin(RunnerMixin):
     @property
     def process_seed(self) -> int:
         """Seed of the random generators of this process."""
-        return self.seed + SEED_STEP * self.rank
+        return self._settle_seed() + SEED_STEP * self.rank
 
     def _interruptible(self) -> Interrupt:
         """See the base class. In a rank that rank 0 started, a repeated signal has no effect, because rank 0 handles it."""
@@ -182,13 +189,15 @@ class SyncRlMixin(RunnerMixin):
     def _on_signal(self) -> None:
         """See the base class. Pass the signal on to the ranks that this one started."""
         super()._on_signal()
+        signal = None if self._interrupt is None else self._interrupt.signal
         for process in [] if self._pool is None else self._pool.processes:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, self._interrupt.signal)
+            if process.pid is not None and signal is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal)
 
     def _make_choices(self, agent: Any) -> dict[str, Any]:
         """See the base class. Rank 0 decides for all ranks."""
-        made = [super()._make_choices(agent) if self.rank == 0 else None]
+        made = [super()._make_choices(agent) if self.rank == 0 else {}]
         dist.broadcast_object_list(made, src=0, group=self._control)
         return made[0]
 
@@ -266,7 +275,7 @@ class SyncRlMixin(RunnerMixin):
         elif itr >= self.min_itr_learn - 1:
             self.save_itr_snapshot(itr)
         self._row_itr = itr
-        flags = torch.tensor([self._interrupt.signal or 0, self.stop_reason is not None])
+        flags = torch.tensor([self._interruptible().signal or 0, self.stop_reason is not None])
         dist.broadcast(flags, src=0, group=self._control)
         signal, is_stopping = flags.tolist()
         self._agreed_signal = self._agreed_signal or signal
@@ -281,10 +290,11 @@ class SyncRlMixin(RunnerMixin):
             return
         saver = self.saver
         own = saver.save_own(process_state(self), self._saved_replay, where[0], self.rank) if self.rank > 0 else None
-        self._states = [None] * self.world_size if self.rank == 0 else None
-        dist.gather_object(own, self._states, dst=0, group=self._control)
+        states: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(own, states, dst=0, group=self._control)
+        self._states = states
         saver.begin()
-        if self.rank == 0 and None not in self._states[1:]:
+        if states is not None and None not in states[1:]:
             super()._save(itr, force)
             saver.wait()
         is_saved = [saver.is_saved]
@@ -395,16 +405,23 @@ def _may_be_lost_connection(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
 
 
-def meeting_place(directory: str, world_size: int) -> Any:
+def running(part: T | None) -> T:
+    """Return a part of a run that exists from its startup on, such as a pool; RuntimeError before."""
+    if part is None:
+        raise RuntimeError("The run has not started: call its train().")
+    return part
+
+
+def meeting_place(directory: str | None, world_size: int) -> Any:
     """Return the store at which processes meet: a file in the directory of their pool, which is deleted with the pool.
 
-    In a worker, multiprocessing's `get_temp_dir` returns that directory.
+    None is for workers, in which multiprocessing's `get_temp_dir` returns that directory.
     """
-    return dist.FileStore(os.path.join(directory, "ranks"), world_size)
+    return dist.FileStore(os.path.join(get_temp_dir() if directory is None else directory, "ranks"), world_size)
 
 
 @contextmanager
-def process_group(runner: Any, store: Any):
+def process_group(runner: Any, store: Any) -> Iterator[None]:
     """Make `runner` a rank of the group that meets at `store`, or by torchrun's settings if that is None."""
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
@@ -435,7 +452,7 @@ def _loopback() -> str:
 
 
 @contextmanager
-def watching(pool: WorkerPool):
+def watching(pool: WorkerPool) -> Iterator[None]:
     """End this process if another rank has died and the wait for it does not end by itself, as with NCCL."""
     done = threading.Event()
 

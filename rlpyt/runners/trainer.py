@@ -32,8 +32,10 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.policy import CompletedPolicy
 from rlpyt.runners.checkpoint import FORMAT, check_format
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
+from rlpyt.runners.protocols import CompletedLoop, CompletedRunner, CompletedSampler
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
 from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
@@ -44,6 +46,7 @@ from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
 from rlpyt.utils.logging.snapshot import reading
 from rlpyt.utils.logging.store import beside
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
@@ -155,12 +158,13 @@ class Trainer:
         """
         settings = dict(agent=agent, sampler=sampler, seed=seed, affinity=affinity, save_replay=save_replay, RunnerCls=RunnerCls)
         name = type(algo).__name__
-        if callable(getattr(algo, "train", None)):
+        loop = CompletedLoop(algo)
+        if callable(loop.train):
             superfluous = [key for key, value in settings.items() if value is not None and value is not False]
             if superfluous:
                 raise ValueError(f"{name} has train(trainer), so it takes care of {', '.join(superfluous)} itself: leave them out.")
-            self._runner_settings, self._sampler = None, getattr(algo, "_sampler", None)
-        elif callable(getattr(algo, "optimize_agent", None)):
+            self._runner_settings, self._sampler = None, loop._sampler
+        elif callable(loop.optimize_agent):
             missing = [key for key in ("agent", "sampler") if settings[key] is None]
             if missing:
                 raise ValueError(f"{name} is an algorithm of rlpyt: setup() needs its {' and '.join(missing)}, too.")
@@ -169,7 +173,7 @@ class Trainer:
             raise TypeError(f"{name} has neither train(trainer) nor optimize_agent(itr, samples): it is no algorithm to train.")
         self._algo, self._env = algo, env
         if self._restored is not None:
-            self._load_algo()
+            self._load_algo(*self._restored)
 
     def get_env_copy(self) -> Any:
         """Return a copy of the environment given to `setup`, with other random numbers; None if none was given."""
@@ -184,7 +188,7 @@ class Trainer:
     @property
     def total_env_steps(self) -> int:
         """Environment steps so far."""
-        diagnostics = getattr(self._runner, "diagnostics", None)
+        diagnostics = CompletedRunner(self._runner).diagnostics
         return self._total_env_steps if diagnostics is None else diagnostics.cum_steps
 
     @total_env_steps.setter
@@ -229,14 +233,15 @@ class Trainer:
 
     def _policy_parameters(self) -> Any:
         """Return the parameters of the policy, or the policy if it has no `get_param_values`."""
-        policy = getattr(self._algo, "exploration_policy", None)
-        policy = getattr(self._algo, "policy", None) if policy is None else policy
+        loop = CompletedLoop(self._algo)
+        policy = loop.policy if loop.exploration_policy is None else loop.exploration_policy
         if policy is None:
             raise ValueError(
                 f"{type(self._algo).__name__} has no attribute policy or exploration_policy, so workers would act with their first "
                 "parameters for ever: keep the policy there, or give obtain_episodes() an agent_update."
             )
-        return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
+        get_param_values = CompletedPolicy(policy).get_param_values
+        return policy if get_param_values is None else get_param_values()
 
     # Training -------------------------------------------------------------------------------------------------------
     @checked(n_epochs=STEPS, batch_size=COUNT)
@@ -283,10 +288,12 @@ class Trainer:
         Raises:
             NotSetupError: there was no `restore` or no `setup`.
         """
-        if self._restored is None:
+        if self._restored is None or self._train_args is None:
             raise NotSetupError("Call restore(directory) before resume().")
         self._check_setup("resume()")
-        given = dict(n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot)
+        given: dict[str, Any] = dict(
+            n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot
+        )
         return self._train(dataclasses.replace(self._train_args, **{name: value for name, value in given.items() if value is not None}))
 
     def _train(self, args: TrainArgs) -> Any:
@@ -295,27 +302,31 @@ class Trainer:
         self._train_args = args
         try:
             with logger.verbosity(self.verbose):
-                return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+                settings = self._runner_settings
+                return self._train_by_algorithm(args) if settings is None else self._train_by_runner(args, dict(settings))
         finally:
             self._restored = None  # The next training must not start from it.
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self, args: TrainArgs) -> dict[str, Any]:
         """Return the entries of the trainer in params.json."""
-        args = dataclasses.asdict(self._train_args)
-        return dict(trainer={name: value for name, value in args.items() if name != "start_epoch"})
+        return dict(trainer={name: value for name, value in dataclasses.asdict(args).items() if name != "start_epoch"})
 
-    def _train_by_algorithm(self) -> Any:
+    def _train_by_algorithm(self, args: TrainArgs) -> Any:
         check_runs_may_start()
-        args = self._train_args
         if self._snapshotter.snapshot_mode != "none":
             _check_has_state(self._algo, "train it with snapshot_mode='none'")
-        self._describe()
-        self._tell_settings()
+        self._describe(args)
+        self._tell_settings(args)
         if self._snapshotter.is_writer:
             parts = dict(algo=self._algo) if self._env is None else dict(algo=self._algo, env=self._env)
             n_steps = None if args.batch_size is None else args.n_epochs * args.batch_size
             write_record(
-                self._snapshotter.snapshot_dir, self.script or running_script(), parts, seed=get_seed(), n_steps=n_steps, **self._recorded()
+                self._snapshotter.snapshot_dir,
+                self.script or running_script(),
+                parts,
+                seed=get_seed(),
+                n_steps=n_steps,
+                **self._recorded(args),
             )
         self._sampler_state = self._missing_epoch = None
         self._start_time = self._epoch_time = time.monotonic()
@@ -329,9 +340,8 @@ class Trainer:
             finally:
                 self._cum_time = self._seconds()
                 self._end_progress()
-                if hasattr(self._sampler, "shutdown_worker"):
-                    with self._interrupt.abandonable(at_least=CLOSING):
-                        self._sampler.shutdown_worker()
+                with self._interrupt.abandonable(at_least=CLOSING):
+                    CompletedSampler(self._sampler).shutdown_worker()
         directory = self._snapshotter.snapshot_dir
         if self._snapshotter.is_writer and os.path.exists(os.path.join(directory, PROGRESS)):
             show_commands([f"rlpyt plot {shlex.quote(os.fspath(directory))}"])
@@ -339,13 +349,16 @@ class Trainer:
             raise self._interrupt.ended()
         return value
 
-    def _tell_settings(self) -> None:
+    def _tell_settings(self, args: TrainArgs) -> None:
         """Log the settings of an algorithm with a training loop in one line."""
-        args = self._train_args
         parts = [type(self._algo).__name__]
         parts += [type(part).__name__ for part in (self._sampler, self._env) if part is not None]
         size = "" if args.batch_size is None else f" of {args.batch_size:,} environment steps"
         logger.log(f"{', '.join(parts)}: seed {get_seed()}, epochs {args.start_epoch:,} to {args.n_epochs:,}{size}.")
+
+    @property
+    def _is_told_to_end(self) -> bool:
+        return self._interrupt is not None and self._interrupt.signal is not None
 
     def _end_progress(self) -> None:
         if self._progress is not None:
@@ -371,8 +384,8 @@ class Trainer:
             self._epoch_time = time.monotonic()
             with logger.prefix(f"epoch #{epoch} "):
                 yield epoch
-                is_last = self._interrupt is not None and self._interrupt.signal is not None
-                row = {}
+                is_last = self._is_told_to_end
+                row: dict[str, Any] = {}
                 self._progress.clear()
                 if self.enable_logging:
                     self.log_diagnostics(args.pause_for_plot)
@@ -393,8 +406,7 @@ class Trainer:
     def _seconds(self) -> float:
         return self._cum_time + time.monotonic() - self._start_time
 
-    def _train_by_runner(self) -> Any:
-        args, settings = self._train_args, dict(self._runner_settings)
+    def _train_by_runner(self, args: TrainArgs, settings: dict[str, Any]) -> Any:
         RunnerCls = settings.pop("RunnerCls") or (MinibatchRlEval if settings["sampler"].eval_n_envs else MinibatchRl)
         if args.start_epoch >= args.n_epochs:
             logger.log(f"There is nothing to do: {args.start_epoch} of {args.n_epochs} epochs are done.")
@@ -416,10 +428,10 @@ class Trainer:
             who = f"samplers of {runner.world_size} processes take" if isinstance(runner, SyncRlMixin) else "sampler takes"
             raise ValueError(f"batch_size={args.batch_size} must be a multiple of the {size} env steps that the {who} at once.")
         runner.n_steps, runner.log_interval_steps = args.n_epochs * args.batch_size, args.batch_size
-        self._describe()
+        self._describe(args)
         self._runner = runner
         self._runner.snapshots = _EpochSnapshots(self._snapshotter, self._runner, args)
-        self._runner.script, self._runner.also_recorded = self.script, self._recorded()
+        self._runner.script, self._runner.also_recorded = self.script, self._recorded(args)
         self._runner.train()
         return self._runner._score
 
@@ -446,12 +458,12 @@ class Trainer:
         """If the last snapshot is not saved, try once more; raise RuntimeError if that fails, unless training was told to end."""
         if self._missing_epoch is not None:
             self._save(self._missing_epoch, force=True)
-        if self._missing_epoch is not None and self._interrupt.signal is None:
+        if self._missing_epoch is not None and not self._is_told_to_end:
             raise snapshot_is_missing(self._snapshotter.snapshot_dir)
 
     def _snapshot(self, epoch: int) -> dict[str, Any]:
         args = self._train_args or TrainArgs(n_epochs=epoch + 1)
-        episodes = self.step_episode if args.store_episodes else None
+        episodes: Any = self.step_episode if args.store_episodes else None
         episodes = episodes.to_list() if hasattr(episodes, "to_list") else episodes
         return dict(
             itr=epoch,
@@ -500,21 +512,19 @@ class Trainer:
         with reading(file, "trainer['train_args']"):
             form = dict(n_epochs=NATURAL, batch_size=NATURAL if is_of_runner else (int, type(None)), start_epoch=NATURAL)
             check_form(trainer["train_args"], form, "train_args")
-            self._train_args = TrainArgs(**trainer["train_args"])
+            self._train_args = args = TrainArgs(**trainer["train_args"])
         # A runner that was interrupted has not completed its epoch.
-        batch_size = self._train_args.batch_size
-        self._train_args.start_epoch = snapshot["cum_steps"] // max(batch_size, 1) if is_of_runner else snapshot["epoch"] + 1
+        args.start_epoch = snapshot["cum_steps"] // max(args.batch_size or 0, 1) if is_of_runner else snapshot["epoch"] + 1
         self._total_env_steps = snapshot["cum_steps"]
         if not is_of_runner:
             with reading(file, "trainer['episodes']"):
                 self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"], "episodes")
         if self._algo is not None:
-            self._load_algo()
-        return dataclasses.replace(self._train_args)
+            self._load_algo(file, snapshot)
+        return dataclasses.replace(args)
 
-    def _load_algo(self) -> None:
+    def _load_algo(self, file: Any, snapshot: dict[str, Any]) -> None:
         """Restore the algorithm from the snapshot. (The runner restores an algorithm of rlpyt.)"""
-        file, snapshot = self._restored
         if ("run" in snapshot) != (self._runner_settings is not None):
             kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
             raise ValueError(f"{file} is of {kind}, which {type(self._algo).__name__} is not.")
@@ -524,7 +534,7 @@ class Trainer:
 
     def _continue(self) -> None:
         """Restore the rest of the snapshot, just before the first epoch."""
-        if not self._must_continue:
+        if self._restored is None or not self._must_continue:
             return
         self._must_continue = False
         file, snapshot = self._restored
@@ -546,7 +556,7 @@ class Trainer:
                 f"Call setup(algo, env) before {what}. A snapshot holds no code: to resume, make algorithm and environment as they were."
             )
 
-    def _describe(self) -> None:
+    def _describe(self, args: TrainArgs) -> None:
         """Write the settings and the length of the training into trainer.json."""
         if not self._snapshotter.is_writer:
             return
@@ -554,7 +564,7 @@ class Trainer:
         parts = {name: type(part).__name__ for name, part in dict(settings, algo=self._algo, env=self._env).items() if part is not None}
         parts = {name: parts[name] for name in ("algo", "agent", "sampler", "env") if name in parts}
         path = os.path.join(self._snapshotter.snapshot_dir, "trainer.json")
-        logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(self._train_args)}))
+        logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(args)}))
 
 
 class _EpochSnapshots:
@@ -586,7 +596,7 @@ def _config_of_log() -> SnapshotConfig:
 
 
 def _as_config(given: Any) -> Any:
-    if all(hasattr(given, name) for name in SnapshotConfig._fields):
+    if has_all(given, *SnapshotConfig._fields):
         return given
     if isinstance(given, (str, os.PathLike)):
         return SnapshotConfig(os.fspath(given))
@@ -606,12 +616,13 @@ def _check_has_state(part: Any, otherwise: str = "keep no snapshots of it") -> N
 
 
 def _has_state_dict(part: Any) -> bool:
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+    return has_all(part, "state_dict", "load_state_dict")
 
 
 def _has_getstate(part: Any) -> bool:
     """Return whether an object's class defines ``__getstate__`` and ``__setstate__``. (Since Python 3.11, every object has the former.)"""
-    return getattr(type(part), "__getstate__", None) is not getattr(object, "__getstate__", None) and hasattr(part, "__setstate__")
+    defined = {name for cls in type(part).__mro__ if cls is not object for name in vars(cls)}
+    return {"__getstate__", "__setstate__"} <= defined
 
 
 def _state_of(part: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from rlpyt.envs.base import copied
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
-from rlpyt.types import Agent
+from rlpyt.types import Agent, CompletedAgent
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.structures import named_leaves
 
@@ -146,8 +146,7 @@ class LocalActor:
 
     def prepare_agent(self, n_steps: int | None = None) -> None:
         """Prepare the agent, if it can, for `n_steps` calls of its `step`; None for many."""
-        if hasattr(self.agent, "prepare_acting"):  # Agents need not be derived from ours.
-            self.agent.prepare_acting(len(self.prev_reward) if self.share is None else self.share.B, n_steps)
+        CompletedAgent(self.agent).prepare_acting(len(self.prev_reward) if self.share is None else self.share.B, n_steps)
 
     def prepare(self) -> None:
         """Write what the agent sees first."""

@@ -15,12 +15,34 @@ from rlpyt.samplers.vector import vector_columns
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.types import Agent, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.collections import fields_of
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import env_seed, seed_env
 from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, STEPS, ArgumentsFor, Kind, checked
 
-COLLECTOR = Kind("a class of collectors", lambda value: callable(value) and hasattr(value, "mid_batch_reset"))
+COLLECTOR = Kind("a class of collectors", lambda value: callable(value) and CompletedCollector(value).mid_batch_reset is not None)
+
+
+class CompletedCollector(Completed):
+    """A collector or its class, which need not be one of ours, or None, with the attributes that all of ours have.
+
+    Attributes:
+        mid_batch_reset: whether environments are reset inside a batch; None for something that is no collector.
+        gpu: whether it is for samplers with an action server; None if it is for any sampler.
+        envs: its environments.
+        completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended; None if not recorded.
+    """
+
+    mid_batch_reset: bool | None = None
+    gpu: bool | None = None
+    envs: Sequence[Any] = ()
+    completed_at: Any = None
+
+    def records_ends(self) -> bool:
+        """Return whether it records the fields listed in `rlpyt.types.as_recorded`."""
+        return False
 
 
 class BaseSampler(Recorded):
@@ -131,7 +153,7 @@ class BaseSampler(Recorded):
             ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None),
         )
         for name, cls in collectors:
-            if getattr(cls, "gpu", None) not in (None, self.gpu):
+            if CompletedCollector(cls).gpu not in (None, self.gpu):
                 theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
                 raise ValueError(
                     f"{name}={cls.__name__} is for samplers {theirs} an action server: {type(self).__name__} takes collectors from "
@@ -235,10 +257,9 @@ class BaseSampler(Recorded):
             _check_env_info_sums(self.TrajInfoCls, examples["env_info"])
         finally:
             close_envs(envs)
-        records_ends = getattr(self.CollectorCls, "records_ends", None)
         if self._batches[0][1].env.valid is not None:
             examples["valid"] = np.bool_(True)
-        examples["ends_recorded"] = np.bool_(records_ends is not None and records_ends())
+        examples["ends_recorded"] = np.bool_(CompletedCollector(self.CollectorCls).records_ends())
         self._examples = examples
         self._use_batch(0)
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
@@ -430,9 +451,9 @@ def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) ->
 def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
     """Raise ValueError if `env_info`, an example, lacks a field that `TrajInfoCls` sums."""
     for _, name in () if has_own_step(TrajInfoCls) else TrajInfoCls.env_info_sums:
-        if not hasattr(env_info, name):
+        if name not in (fields_of(env_info) or ()):
             raise ValueError(
-                f"{TrajInfoCls.__name__} needs {name!r} in env_info, which has the fields {list(getattr(env_info, '_fields', ()))}: give "
+                f"{TrajInfoCls.__name__} needs {name!r} in env_info, which has the fields {list(fields_of(env_info) or ())}: give "
                 "another TrajInfoCls, or wrap the environment so that it tells it (which task it is: by TaskOnehotWrapper, or by "
                 "TaskNameWrapper with a task_id, of rlpyt.envs.multitask)."
             )

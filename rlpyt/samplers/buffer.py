@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, horizon_of
+from rlpyt.envs.base import CompletedEnv, as_flag, as_number, horizon_of, is_space
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, CompletedAgent, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.misc import torch_threads
 
 
@@ -57,7 +59,7 @@ def build_samples_buffer(
     agent_fields = [all_action[1:], all_action[:-1], allocate("agent_info", T, agent_shared)]
     value_example = np.zeros((), np.float32)
     if bootstrap_value:
-        if not hasattr(agent, "value"):
+        if CompletedAgent(agent).value is None:
             raise ValueError(
                 "The algorithm needs an agent that estimates values, such as MlpFfAgent, AtariFfAgent or MujocoFfAgent of "
                 f"rlpyt.agents.pg: {type(agent).__name__} has no method `value`."
@@ -111,9 +113,9 @@ _HINT = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.env
 def checked_spaces(env: Any) -> Any:
     """Return the spaces of `env`; raise ValueError if it is not an environment of rlpyt."""
     for space in (env.action_space, env.observation_space):
-        if not hasattr(space, "null_value"):
+        if not is_space(space):
             raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {_HINT}")
-    if not hasattr(env, "spaces"):
+    if CompletedEnv(env).spaces is None:
         raise ValueError(f"{type(env).__name__} has no attribute `spaces`. {_HINT}")
     return env.spaces
 
@@ -144,9 +146,9 @@ def _form(value: Any) -> list:
 
 
 def _same_bounds(a: Any, b: Any) -> bool:
-    if hasattr(a, "names"):
+    if CompletedSpace(a).names is not None:
         return all(map(_same_bounds, a.spaces, b.spaces))
-    bounds = ([np.asarray(getattr(space, name, None)) for name in ("n", "nvec", "low", "high")] for space in (a, b))
+    bounds = (list(map(np.asarray, (space.n, space.nvec, space.low, space.high))) for space in map(CompletedSpace, (a, b)))
     return all(map(np.array_equal, *bounds))
 
 
@@ -156,9 +158,9 @@ def _checked_step(env: Any, action: Any) -> tuple:
     if len(step) != 4:
         raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {_HINT}")
     env_info = step[3]
-    if env_info is not None and not hasattr(env_info, "_fields"):
+    if env_info is not None and fields_of(env_info) is None:
         raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
-    if "traj_done" in getattr(env_info, "_fields", ()) and env_info.traj_done is None:
+    if field_of(env_info, "traj_done", False) is None:
         raise ValueError("env_info.traj_done is None: it must say at every step whether the trajectory ends, or be left out.")
     return step[0], as_number(step[1]), as_flag(step[2]), env_info
 
@@ -166,7 +168,7 @@ def _checked_step(env: Any, action: Any) -> tuple:
 def max_timeouts(env: Any, T: int) -> int:
     """Return how many episodes of one environment can be truncated within `T` steps."""
     horizon = horizon_of(env)
-    if getattr(env, "truncates_only_at_horizon", False) and horizon:
+    if CompletedEnv(env).truncates_only_at_horizon and horizon:
         return min(T // int(horizon) + 1, T)
     return T
 
@@ -240,7 +242,7 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
             steps.append((action, agent_info))
         agent.reset()
     action, agent_info = _with_dtypes(*steps)
-    if agent_info is not None and "prev_rnn_state" in getattr(agent_info, "_fields", ()):
+    if agent_info is not None and "prev_rnn_state" in (fields_of(agent_info) or ()):
         agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
     return action, agent_info
 

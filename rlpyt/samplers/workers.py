@@ -60,6 +60,7 @@ _STACK_BYTES = 64 * 1024
 _HELD = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 _TRIAL_SECONDS = 5.0
+_SHOWS_STACKS = hasattr(faulthandler, "register")  # Not on Windows.
 
 
 _UNGUARDED = 'A new process imports the script, which must not start a run then: put what it does below `if __name__ == "__main__":`.'
@@ -120,7 +121,7 @@ def _worker_main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignoring(os.getpid()))  # Not SIG_IGN, which programs that an environment starts would inherit.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-    if hasattr(faulthandler, "register"):
+    if _SHOWS_STACKS:
         faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
     try:
@@ -264,6 +265,8 @@ class WorkerPool:
         on_failure: called before a failure ends the workers, to release workers that wait for something else than a command.
     """
 
+    processes: list[multiprocessing.Process] = []  # Empty until the constructor runs, for `__del__`.
+
     def __init__(
         self,
         target: Callable,
@@ -284,7 +287,7 @@ class WorkerPool:
         self.doing = "starting"  # What the workers do, for messages.
         self._undertaker: _Undertaker | None = None
         self.directory: str | None = None  # Of multiprocessing's files, which a killed process does not delete.
-        self.processes: list[multiprocessing.Process] = []
+        self.processes = []
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
         self._early: dict[int, Any] = {}  # Replies that came during `wait_for`.
@@ -508,7 +511,7 @@ class WorkerPool:
             process.close()
 
     def __del__(self) -> None:
-        if getattr(self, "processes", None):
+        if self.processes:
             self.kill(grace=0)
 
     # Failures -------------------------------------------------------------------------------------------------------
@@ -558,7 +561,7 @@ class WorkerPool:
 
     def _give_up(self, ranks: list[int], seconds: float) -> None:
         """Raise for workers that do not answer; the message has their stacks."""
-        if hasattr(faulthandler, "register"):
+        if _SHOWS_STACKS:
             for pid in (self.processes[rank].pid for rank in ranks):
                 if pid is not None:
                     os.kill(pid, signal.SIGUSR1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.completed import Completed
 
 
 class Space:
@@ -39,3 +41,34 @@ class Space:
     def seed(self, seed: int | None = None) -> None:
         """Let `sample` draw from a new generator with this seed; None returns to numpy's global random state."""
         self._rng = None if seed is None else np.random.default_rng(seed)
+
+
+class CompletedSpace(Completed):
+    """A space of rlpyt, Gymnasium or classic gym, or of a user, with all attributes by which spaces differ.
+
+    Attributes:
+        shape, dtype: form of an element; None for some structures.
+        n: number of values of a discrete element, or of its bits; None for others.
+        nvec: numbers of values of each part of a discrete element; None for others.
+        start: first value of a discrete element of gymnasium.
+        low, high: bounds of the elements; None without bounds.
+        bounds: those of an `IntBox`, of which the upper one is excluded; None for others.
+        spaces, names: parts of a structure and, for rlpyt's, the names of the parts; None for others.
+        space: Gymnasium's space inside a wrapper; None for others.
+        null_value: method that returns the null value; None if the space is not one of rlpyt's.
+        clip: method that limits values to the bounds; None if the space cannot do that.
+    """
+
+    shape: Any = ()
+    dtype: Any = None
+    n: int | None = None
+    nvec: np.ndarray | None = None
+    start: Any = 0
+    low: Any = None
+    high: Any = None
+    bounds: tuple[int, int] | None = None
+    spaces: Any = None
+    names: Sequence[str] | None = None
+    space: Any = None
+    null_value: Callable[[], Any] | None = None
+    clip: Callable[[Any], Any] | None = None

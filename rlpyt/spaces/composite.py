@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Composite(Space):
     """
 
     def __init__(self, spaces: Sequence[Space], NamedTupleCls: Any) -> None:
-        self._spaces = tuple(spaces)
+        self._spaces: tuple[Any, ...] = tuple(spaces)  # They have a shape and a dtype.
         self._NamedTupleCls = NamedTupleCls
         if len(self._spaces) != len(NamedTupleCls._fields):
             raise ValueError(
@@ -77,6 +77,14 @@ class Composite(Space):
         return f"Composite({', '.join(f'{name}: {space!r}' for name, space in zip(self.names, self.spaces))})"
 
 
-def child_seeds(seed: int | None, n: int) -> list[int | None]:
+@overload
+def child_seeds(seed: int, n: int) -> list[int]: ...
+
+
+@overload
+def child_seeds(seed: None, n: int) -> list[None]: ...
+
+
+def child_seeds(seed: int | None, n: int) -> Sequence[int | None]:
     """Return `n` independent seeds derived from `seed`; all None if `seed` is None."""
     return [None] * n if seed is None else [int(s) for s in np.random.SeedSequence(seed).generate_state(n)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from rlpyt.spaces.base import Space
+from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import Composite
-from rlpyt.utils.collections import dynamic_namedtuple
-from rlpyt.utils.structures import field_names
+from rlpyt.utils.collections import dynamic_namedtuple, fields_of, remade
+from rlpyt.utils.structures import dtype_of, field_names
 
 ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
 SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
@@ -47,7 +47,7 @@ class GymSpaceWrapper(Space):
     """
 
     # Makes the type of structured values from a name and field names.
-    tuple_type = staticmethod(dynamic_namedtuple)
+    tuple_type: Callable[[str, list[str]], Any] = staticmethod(dynamic_namedtuple)
 
     def __init__(self, space: Any, null_value: Any = 0, name: str = "obs", force_float32: bool = True) -> None:
         self._gym_space = space
@@ -64,7 +64,7 @@ class GymSpaceWrapper(Space):
             self._gym_dtype = np.dtype(space.dtype)
             self._dtype = np.dtype("float32") if force_float32 and self._gym_dtype == "float64" else self._gym_dtype
             self._shape = tuple(space.shape)
-            start = getattr(space, "start", 0)
+            start = CompletedSpace(space).start
             self._start = start if np.any(start) else None
         self.is_same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
 
@@ -175,7 +175,8 @@ class GymSpaceWrapper(Space):
             raise TypeError(f"{self._path}: expected an integer, got {value!r}.") from None
         if not 0 <= index < self._gym_space.n:
             raise ValueError(f"{self._path}: expected an integer from {start} to {start + self._gym_space.n - 1}, got {value}.")
-        return self._dtype.type(index)
+        make: Any = self._dtype.type
+        return make(index)
 
     def _to_namedtuple(self, value: Any) -> Any:
         if self._kind == "Dict":
@@ -211,7 +212,7 @@ class GymSpaceWrapper(Space):
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
         if array.dtype == self._gym_dtype:
             return array
-        if not hasattr(value, "dtype") and fits_losslessly(array, self._gym_dtype):
+        if dtype_of(value) is None and fits_losslessly(array, self._gym_dtype):
             return array.astype(self._gym_dtype)  # Python's numbers have no dtype to check.
         if not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
             raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
@@ -281,7 +282,7 @@ class GymSpaceWrapper(Space):
             return {key: part.clip(value[key]) for key, part in self._parts}
         if self.is_structured:
             parts = [part.clip(v) for (_, part), v in zip(self._parts, tuple(value))]
-            return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+            return remade(value, parts)
         if self._kind != "Box":
             return super().clip(value)
         return np.minimum(np.maximum(value, self._gym_space.low), self._gym_space.high)
@@ -295,7 +296,7 @@ class GymSpaceWrapper(Space):
             return NotImplemented
         return self._gym_space == other._gym_space and self._force_float32 == other._force_float32
 
-    __hash__ = None  # compared by value
+    __hash__ = None  # type: ignore[assignment]  # Compared by value.
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._gym_space!r})"
@@ -322,9 +323,10 @@ def dict_to_nt(value: Any, name: str) -> Any:
 
 def nt_to_dict(value: Any) -> Any:
     """Turn a namedtuple, and any inside it, into dictionaries whose keys are the field names; return other values unchanged."""
-    if not (isinstance(value, tuple) and hasattr(value, "_fields")):
+    fields = fields_of(value)
+    if not isinstance(value, tuple) or fields is None:
         return value
-    return {field: nt_to_dict(v) for field, v in zip(value._fields, tuple(value))}
+    return {field: nt_to_dict(v) for field, v in zip(fields, tuple(value))}
 
 
 def _kind_of(space: Any, name: str) -> str:

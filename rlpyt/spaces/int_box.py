@@ -27,10 +27,10 @@ class IntBox(Space):
         dtype: str | type | np.dtype = "int32",
         null_value: int | None = None,
     ) -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype: Any = np.dtype(dtype)  # Stubs of numpy's generators take no dtype in general.
         if self.dtype.kind not in "iu":
             raise ValueError(f"dtype={dtype!r} of an IntBox must be an integer type; use FloatBox for real numbers.")
-        if not (np.isscalar(low) and np.isscalar(high)):
+        if not all(map(np.isscalar, (low, high))):
             raise ValueError("IntBox takes scalar low and high, shared by all elements; use Composite to mix ranges.")
         self.low, self.high = low, high
         self.shape = _as_shape(shape)
@@ -74,7 +74,8 @@ class IntBox(Space):
         return f"IntBox({self.low}-{self.high - 1} shape={self.shape} dtype={self.dtype})"
 
 
-def _as_shape(shape: int | tuple[int, ...] | None) -> tuple[int, ...]:
+def _as_shape(shape: Any) -> tuple[int, ...]:
     if shape is None:
         return ()
-    return (int(shape),) if np.isscalar(shape) else tuple(int(size) for size in shape)
+    is_scalar = np.isscalar(shape)
+    return (int(shape),) if is_scalar else tuple(int(size) for size in shape)

@@ -7,8 +7,11 @@ torch when they are called, because environment workers import this module and d
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rlpyt.utils.completed import Completed
 
 if TYPE_CHECKING:
     import torch
@@ -48,16 +51,16 @@ def device_of(cuda_idx: int) -> torch.device:
 
 def name(cuda_idx: int) -> str:
     """Return the product name of the accelerator of this index."""
-    module = _module(device_of(cuda_idx))
-    return module.get_device_name(cuda_idx) if hasattr(module, "get_device_name") else f"{device_type()}:{cuda_idx}"
+    get_device_name = _optional(device_of(cuda_idx)).get_device_name
+    return f"{device_type()}:{cuda_idx}" if get_device_name is None else get_device_name(cuda_idx)
 
 
 def description(cuda_idx: int) -> str:
     """Return the name of the accelerator of this index and, if torch tells, its memory."""
-    module = _module(device_of(cuda_idx))
-    if not hasattr(module, "get_device_properties"):
+    properties = _optional(device_of(cuda_idx)).get_device_properties
+    if properties is None:
         return name(cuda_idx)
-    return f"{name(cuda_idx)}, {module.get_device_properties(cuda_idx).total_memory / 2**30:.0f} GiB"
+    return f"{name(cuda_idx)}, {properties(cuda_idx).total_memory / 2**30:.0f} GiB"
 
 
 def has_page_locking(device: torch.device) -> bool:
@@ -67,19 +70,19 @@ def has_page_locking(device: torch.device) -> bool:
 
 def can_lock_shared_memory(device: torch.device) -> bool:
     """Whether memory that was allocated elsewhere can be page-locked for a device."""
-    return device.type != "cpu" and hasattr(_module(device), "cudart")
+    return device.type != "cpu" and _optional(device).cudart is not None
 
 
 def has_graphs(device: torch.device) -> bool:
     """Whether a device can replay a recorded sequence of operations in one launch."""
-    return device.type != "cpu" and hasattr(_module(device), "CUDAGraph")
+    return device.type != "cpu" and _optional(device).CUDAGraph is not None
 
 
 def has_bf16(device: torch.device) -> bool:
     """Whether a device, which may be the CPU, has native instructions for bfloat16, without emulation."""
     if device.type == "cpu":
         return _cpu_has_bf16()
-    asked = getattr(_module(device), "is_bf16_supported", None)
+    asked = _optional(device).is_bf16_supported
     if asked is None:
         return False
     return asked(including_emulation=False) if device.type == "cuda" else asked()
@@ -96,10 +99,9 @@ def _cpu_has_bf16() -> bool:
 
 def recorded_event(device: torch.device) -> Any:
     """Return an event that completes when all work launched on a device so far is done; its `synchronize` waits for that."""
-    module = _module(device)
-    event = module.Event()
-    if hasattr(module, "current_stream"):
-        event.record(module.current_stream(device))  # By default, torch would use the current device, which may be another one.
+    event, current_stream = _module(device).Event(), _optional(device).current_stream
+    if current_stream is not None:
+        event.record(current_stream(device))  # By default, torch would use the current device, which may be another one.
     else:
         event.record()
     return event
@@ -107,9 +109,7 @@ def recorded_event(device: torch.device) -> Any:
 
 def use(device: torch.device) -> None:
     """Make a device the default, which libraries use if no device is named."""
-    module = _module(device)
-    if hasattr(module, "set_device"):
-        module.set_device(device.index)
+    _optional(device).set_device(device.index)
 
 
 def rng_states() -> dict[str, Any]:
@@ -117,10 +117,8 @@ def rng_states() -> dict[str, Any]:
     kind = device_type()
     if kind is None:
         return {}
-    module = _module(kind)
-    if not hasattr(module, "get_rng_state_all") or not module.is_initialized():
-        return {}
-    return {kind: module.get_rng_state_all()}
+    states = _optional(kind).get_rng_state_all
+    return {} if states is None or not _module(kind).is_initialized() else {kind: states()}
 
 
 def set_rng_states(states: dict[str, Any]) -> None:
@@ -135,3 +133,22 @@ def _module(device: torch.device | str) -> Any:
     import torch
 
     return torch.get_device_module(device)
+
+
+class _CompletedModule(Completed):
+    """Torch's module for a type of devices. It lacks what such devices cannot do, or torch not yet: None."""
+
+    get_device_name: Callable[[int], str] | None = None
+    get_device_properties: Callable[[int], Any] | None = None
+    cudart: Callable[[], Any] | None = None
+    CUDAGraph: type | None = None
+    is_bf16_supported: Callable[..., bool] | None = None
+    current_stream: Callable[[Any], Any] | None = None
+    get_rng_state_all: Callable[[], list] | None = None
+
+    def set_device(self, index: int) -> None:
+        """Make a device the default. The only device of a type always is."""
+
+
+def _optional(device: torch.device | str) -> _CompletedModule:
+    return _CompletedModule(_module(device))

@@ -12,7 +12,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import context, reduction
@@ -25,6 +25,7 @@ from rlpyt.utils.collections import (
     NamedArrayTupleSchema_like,
     NamedTuple,
     NamedTupleSchema,
+    fields_of,
     namedarraytuple_like,
 )
 from rlpyt.utils.structures import as_numpy, is_tensor, leaves_of, named_leaves
@@ -44,7 +45,7 @@ class SharedMap(mmap.mmap):
         fd: an open descriptor of existing memory to map; new memory if None. The mapping owns it.
     """
 
-    fd: int
+    fd: int = -1
     n_bytes: int
 
     def __new__(cls, n_bytes: int, fd: int | None = None) -> SharedMap:
@@ -60,7 +61,7 @@ class SharedMap(mmap.mmap):
         return self
 
     def __del__(self) -> None:
-        fd, self.fd = getattr(self, "fd", -1), -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
@@ -88,9 +89,9 @@ def _attach(n_bytes: int, duplicate: Any) -> SharedMap:
 
 def new_memory_fd(n_bytes: int) -> int:
     """Return an open descriptor of `n_bytes` of new, nameless memory, filled with zeros, that processes can share."""
-    if hasattr(os, "memfd_create"):
+    try:
         fd = os.memfd_create("rlpyt", os.MFD_CLOEXEC)
-    else:
+    except AttributeError:  # Only Linux has it.
         with tempfile.TemporaryFile() as file:  # Unlinked at birth.
             fd = os.dup(file.fileno())
     try:
@@ -152,7 +153,7 @@ class np_mp_array_spawn(np.ndarray):
         return self
 
     def __array_finalize__(self, obj: Any) -> None:
-        self._shmem = getattr(obj, "_shmem", None)
+        self._shmem = obj._shmem if isinstance(obj, np_mp_array_spawn) else None
 
     def __reduce__(self) -> Any:
         return _reduce_array(self)
@@ -210,7 +211,7 @@ def buffer_func(buffer_: Any, func: Callable, *args: Any, **kwargs: Any) -> Any:
         return None
     if isinstance(buffer_, tuple):
         parts = [buffer_func(part, func, *args, **kwargs) for part in tuple(buffer_)]
-        return buffer_._make(parts) if hasattr(buffer_, "_make") else tuple(parts)
+        return buffer_._make(parts) if hasattr(buffer_, "_make") else tuple(parts)  # As in `remade`, without a call.
     return func(buffer_, *args, **kwargs)
 
 
@@ -251,24 +252,26 @@ class PinnedMemory:
         device: the torch.device of the GPU.
     """
 
+    addresses: Sequence[int] = ()  # of the locked memory
+
     def __init__(self, buffer_: Any, device: Any) -> None:
         import torch
 
         module = torch.get_device_module(device)
         self._cudart = module.cudart()
         self._maps = {id(shared): shared for shared in map(_shared_map_of, buffer_leaves(buffer_)) if shared is not None}
-        self.addresses = []
+        self.addresses = locked = []
         with module.device(device):
             for shared in self._maps.values():
                 address = shared.address
                 if int(self._cudart.cudaHostRegister(address, shared.n_bytes, 0)) == 0:
-                    self.addresses.append(address)
+                    locked.append(address)
                 else:
                     with suppress(RuntimeError):  # Clear the pending error, which the next operation would raise.
                         torch.zeros(1, device=device)
 
     def __del__(self) -> None:
-        for address in getattr(self, "addresses", ()):
+        for address in self.addresses:
             self._cudart.cudaHostUnregister(address)
 
 
@@ -370,11 +373,11 @@ def buffer_from_example(
         return build_array(example, leading_dims, share_memory, name or "example")
     if use_NatSchema is None:
         use_NatSchema = isinstance(example, (NamedTuple, NamedTupleSchema))
-    if isinstance(example, NamedTuple) or hasattr(type(example), "_fields"):
+    names = fields_of(example)
+    if names is not None:
         make = (NamedArrayTupleSchema_like if use_NatSchema else namedarraytuple_like)(example)._make
-        names = example._fields  # type: ignore[attr-defined]
     else:
-        make, names = tuple, [str(i) for i in range(len(example))]
+        make, names = tuple, tuple(str(i) for i in range(len(example)))
     return make(
         buffer_from_example(part, leading_dims, share_memory, use_NatSchema, f"{name}.{field}" if name else field)
         for field, part in zip(names, tuple(example))

@@ -60,7 +60,7 @@ class Fields(tuple):
 
 
 def _defaults_of(fields: Any) -> dict[str, Any]:
-    return getattr(fields, "defaults", {})
+    return fields.defaults if isinstance(fields, Fields) else {}
 
 
 def _placed(typename: str, fields: Fields, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -239,7 +239,7 @@ def _explain_read(nat: Any, loc: Any, error: Exception) -> None:
 
 def _explain_write(nat: Any, loc: Any, value: Any, error: Exception) -> None:
     """Raise `error` again with a message that names the class and the field that could not be written."""
-    same = isinstance(value, tuple) and getattr(value, "_fields", None) == nat._fields
+    same = isinstance(value, tuple) and fields_of(value) == nat._fields
     for i, (name, field) in enumerate(zip(nat._fields, tuple(nat))):
         part = tuple.__getitem__(value, i) if same else (None if field is None else value)
         if field is None and part is None:
@@ -258,7 +258,7 @@ def _described(error: Exception, message: str) -> Exception:
 
 
 def _typename(nat: Any) -> str:
-    return getattr(nat, "_typename", None) or type(nat).__name__
+    return nat._typename if isinstance(nat, NamedTuple) else type(nat).__name__
 
 
 class _NamedArrayTupleMethods:
@@ -338,9 +338,24 @@ def _by_name(fields: tuple[str, ...], defaults: tuple) -> dict[str, Any]:
 DocExampleNat = namedarraytuple("DocExampleNat", ["field_1", "field_2"])
 
 
+def fields_of(value: Any) -> tuple[str, ...] | None:
+    """Return the field names of a namedtuple of any kind, or of its class; None for other values."""
+    return getattr(value, "_fields", None)
+
+
+def field_of(value: Any, name: str, default: Any = None) -> Any:
+    """Return a field of a namedtuple of any kind, or `default` if its type lacks the field; `value` may be None, without fields."""
+    return getattr(value, name, default)
+
+
+def remade(structure: Any, parts: Iterable) -> Any:
+    """Return a tuple of other parts: a namedtuple like `structure` if that is one, of any kind; otherwise a plain tuple."""
+    return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)
+
+
 def is_namedtuple_class(obj: Any) -> bool:
     """Return whether `obj` is a namedtuple type, and not a namedarraytuple type."""
-    return isinstance(obj, type) and issubclass(obj, tuple) and hasattr(obj, "_fields") and not is_namedarraytuple_class(obj)
+    return isinstance(obj, type) and issubclass(obj, tuple) and fields_of(obj) is not None and not is_namedarraytuple_class(obj)
 
 
 def is_namedarraytuple_class(obj: Any) -> bool:
@@ -508,7 +523,7 @@ class NamedArrayTuple(NamedTuple):
 
     def __setitem__(self, loc: Any, value: Any) -> None:
         """Write `value` at `loc`: field by field if it has the same fields, otherwise the whole of it into each field."""
-        same = isinstance(value, tuple) and getattr(value, "_fields", None) == self._fields
+        same = isinstance(value, tuple) and fields_of(value) == self._fields
         try:
             for field, part in zip(self, value if same else (None if field is None else value for field in self)):
                 if field is not None or part is not None:

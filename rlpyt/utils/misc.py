@@ -1,6 +1,7 @@
 """Small functions that need no separate module."""
 
 import difflib
+import functools
 import inspect
 import os
 import sys
@@ -78,10 +79,32 @@ def takes_keyword(function: Callable, name: str) -> bool:
     return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
+def has_all(thing: Any, *names: str) -> bool:
+    """Whether an object has all attributes of an interface, and may therefore be used as one."""
+    return all(hasattr(thing, name) for name in names)
+
+
+def name_of(made: Any) -> str:
+    """Return the qualified name of a function, of the one inside a `functools.partial`, of a class, or of another object's class."""
+    while isinstance(made, functools.partial):
+        made = made.func
+    return getattr(made, "__qualname__", type(made).__qualname__)
+
+
+def module_of(definition: Any) -> str:
+    """Return the name of the module that defines a class, function, method, or the class of another object; "" if unknown."""
+    return getattr(definition, "__module__", None) or ""
+
+
+def file_of(module: Any) -> str | None:
+    """Return the file of a module; None for one without a file, such as the main module of an interactive session."""
+    return getattr(module, "__file__", None)
+
+
 def is_of_rlpyt(*definitions: Any) -> bool:
     """Whether all of these classes, functions and methods are defined in this package, and none by a user."""
     package = __package__.partition(".")[0]
-    return all(getattr(definition, "__module__", "").partition(".")[0] == package for definition in definitions)
+    return all(module_of(definition).partition(".")[0] == package for definition in definitions)
 
 
 _SHARES_KEYS_SLOWLY = (3, 11) <= sys.version_info < (3, 13)

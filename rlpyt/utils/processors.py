@@ -150,7 +150,7 @@ def _is_cpus(value: Any) -> bool:
 
 def allowed_cpus() -> list[int]:
     """Return the processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
+    if can_bind_processes():
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
@@ -212,6 +212,5 @@ def yield_to_waker() -> None:
 
     For workers of an action server: otherwise the first worker would step its environments before the server has woken the next one.
     """
-    if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(OSError, AttributeError):  # Only Linux has it.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

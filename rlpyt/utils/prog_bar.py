@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from rlpyt.utils.logging import logger
-from rlpyt.utils.text import format_seconds
+from rlpyt.utils.text import CompletedStream, format_seconds
 
 _REDRAW = 0.5  # seconds between two updates on the screen
 _LONGEST_BAR = 20  # characters
@@ -171,11 +171,13 @@ def _width(text: str) -> int:
 
 def _has_terminal() -> bool:
     """Whether stdout and stderr are terminals."""
-    return all(hasattr(stream, "isatty") and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    return all(CompletedStream(stream).isatty() for stream in (sys.stdout, sys.stderr))
 
 
 def _is_in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if hasattr(ipython, "get_ipython") else None
-    return "IPKernelApp" in (getattr(shell, "config", None) or ())
+    try:
+        config = sys.modules["IPython"].get_ipython().config
+    except (KeyError, AttributeError):  # Not imported, only in part, or without a shell.
+        return False
+    return "IPKernelApp" in (config or ())

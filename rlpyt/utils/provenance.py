@@ -16,7 +16,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, file_of
 
 LARGE = 8 * 2**20  # bytes
 _SECONDS = 60  # seconds that git may take
@@ -24,7 +24,7 @@ _SECONDS = 60  # seconds that git may take
 
 def launcher() -> str:
     """Return the path of the script that is running, absolute; "<stdin>" without a file, as in a notebook."""
-    path = getattr(sys.modules["__main__"], "__file__", None)
+    path = file_of(sys.modules["__main__"])
     return "<stdin>" if path is None else os.path.abspath(path)
 
 

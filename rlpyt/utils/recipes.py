@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.utils.misc import file_of, module_of, name_of
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import check_names, complete_signature
 
@@ -104,8 +105,8 @@ class Script(NamedTuple):
 def running_script() -> Script:
     """Return the script of this process."""
     main = sys.modules["__main__"]
-    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    return Script(None if file is None else os.path.abspath(file), getattr(spec, "name", None))
+    file, spec = file_of(main), vars(main).get("__spec__")
+    return Script(None if file is None else os.path.abspath(file), None if spec is None else spec.name)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ class _Writer:
             return self.cannot(value, where, f"{qualname}, which is defined inside a function")
         if not _is_found(value, module, qualname):
             return self.cannot(value, where)
-        file = getattr(sys.modules[module], "__file__", None)
+        file = file_of(sys.modules[module])
         if module == "__main__" and (file is None or self.script.file is None):
             return self.cannot(value, where, f"{qualname}, which is defined in an interactive session")
         is_in_script = module == "__main__" or (file is not None and os.path.abspath(file) == self.script.file)
@@ -243,7 +244,7 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
 
     If the object does not remember them, its attributes with the names of arguments are returned.
     """
-    if getattr(made, "_made_with", None) is None:
+    if vars(made).get("_made_with") is None:
         return (), {name: vars(made)[name] for name in _named(type(made)) if name in vars(made)}
     args, kwargs = made._made_with
     args, kwargs = _by_name(type(made).__mro__, args, kwargs)
@@ -292,7 +293,7 @@ def _named(cls: type) -> dict[str, inspect.Parameter]:
 
 def _path_of(value: Any) -> str:
     """Module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
-    name, module = getattr(value, "__qualname__", type(value).__qualname__), getattr(value, "__module__", None)
+    name, module = name_of(value), module_of(value) or None
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
         name = value.__name__
         places = ("torch", "torch.nn.functional")
@@ -401,7 +402,7 @@ class _Reader:
     def _torch(self, name: str) -> Any:
         import torch
 
-        found = getattr(torch, name, None)
+        found = vars(torch).get(name)
         if not isinstance(found, torch.dtype):
             raise ValueError(f"torch has no dtype {name!r}.")
         return found

@@ -11,7 +11,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -85,9 +85,9 @@ def set_envs_seeds(envs: Iterable, seed: int | None) -> None:
         return
     for i, env in enumerate(envs):
         env_seed_i = (_as_integer(seed) + i) % 2**32
-        for part in (env,) if hasattr(env, "seed") else (env.action_space, env.observation_space):
-            if hasattr(part, "seed"):
-                part.seed(env_seed_i)
+        parts = (env.action_space, env.observation_space) if seed_method(env) is None else (env,)
+        for method in filter(None, map(seed_method, parts)):
+            method(env_seed_i)
 
 
 def seed_env(env: Any, seed: int | None) -> None:
@@ -99,8 +99,14 @@ def seed_env(env: Any, seed: int | None) -> None:
     generators = generators_in(env)
     for generator, sequence in zip(generators, np.random.SeedSequence(seed).spawn(len(generators))):
         _seed_generator(generator, sequence)
-    if seed is not None and hasattr(env, "seed"):
-        env.seed(seed)
+    method = seed_method(env)
+    if seed is not None and method is not None:
+        method(seed)
+
+
+def seed_method(thing: Any) -> Callable[..., Any] | None:
+    """Return the method ``seed`` of an environment, wrapper or space of any kind; None without one."""
+    return getattr(thing, "seed", None)
 
 
 def generators_in(thing: Any) -> list:

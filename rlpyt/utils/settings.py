@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.utils.misc import did_you_mean, is_of_rlpyt
+from rlpyt.utils.misc import attributes, did_you_mean, has_all, is_of_rlpyt, name_of
 from rlpyt.utils.quick_args import arguments_along, arguments_of
+from rlpyt.utils.structures import shape_of
 
 _LARGEST_WHOLE = 2**63 - 1  # The largest element, and the largest length, of an array.
 _COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -73,7 +74,7 @@ class Number(NamedTuple):
 
 def _item(value: Any) -> Any:
     """Return the number in an array or tensor without dimensions; return anything else unchanged."""
-    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+    return value.item() if shape_of(value) == () and hasattr(value, "item") else value
 
 
 def _has_float(value: numbers.Real) -> bool:
@@ -161,7 +162,7 @@ class ArgumentsFor(NamedTuple):
                     raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} determines: leave it out.")
                 if key not in known:
                     hint = which_setting(key, [each for each in known if each not in self.given], anywhere=False)
-                    raise ValueError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
+                    raise ValueError(f"{who}: {name} has {key!r}, which is no argument of {name_of(make)}, its {of}. {hint}")
 
 
 def names_taken(make: Callable) -> list[str] | None:
@@ -203,12 +204,12 @@ def has(words: str, *names: str) -> Kind:
     """An object with all of these methods; a class is not possible."""
 
     def hint(value: Any) -> str:
-        if not isinstance(value, type) or not all(hasattr(value, name) for name in names):
+        if not isinstance(value, type) or not has_all(value, *names):
             return ""
         needs = any(p.default is p.empty and p.kind not in _COLLECTED for p in arguments_of(value).values())
         return f"Make an object of it: {value.__name__}({'...' if needs else ''})."
 
-    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names), hint=hint)
+    return Kind(words, lambda value: not isinstance(value, type) and has_all(value, *names), hint=hint)
 
 
 def or_array(number: Number) -> Kind:
@@ -561,7 +562,7 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
             hint = kind.hint(value) if isinstance(kind, Kind) else ""
             raise ValueError(" ".join([f"{who}: {name}={shown(value)} is not possible; it must be {kind}.", hint]).rstrip())
         if isinstance(kind, ArgumentsFor):
-            kind.check_keys(who, name, value, {**defaults, **given, **getattr(owner, "__dict__", {})}, owner)
+            kind.check_keys(who, name, value, {**defaults, **given, **attributes(owner)}, owner)
         stored = kind.stored(value)
         if stored is not value:
             changed[name] = stored
@@ -618,7 +619,3 @@ def _who(function: Callable, owner: Any) -> str:
     if owner is None:
         return f"{function.__name__}()"
     return type(owner).__name__ if function.__name__ == "__init__" else f"{type(owner).__name__}.{function.__name__}()"
-
-
-def _name_of(make: Callable) -> str:
-    return getattr(make, "__qualname__", None) or _name_of(getattr(make, "func", type(make)))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.collections import RESERVED_NAMES, namedarraytuple
+from rlpyt.utils.collections import RESERVED_NAMES, fields_of, namedarraytuple
 
 Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
 
@@ -25,6 +25,16 @@ def is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def dtype_of(x: Any) -> Any:
+    """Return the dtype of an array or tensor of any kind; None for Python's own numbers and other objects."""
+    return getattr(x, "dtype", None)
+
+
+def shape_of(x: Any) -> Any:
+    """Return the shape of an array or tensor of any kind; None for Python's own numbers and other objects."""
+    return getattr(x, "shape", None)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Structures
 # ---------------------------------------------------------------------------------------------------------------------
@@ -32,7 +42,7 @@ def map_structure(func: Callable, structure: Any, *others: Any) -> Any:
     """Return the structure of ``func(leaf, *leaves of the others at the same place)``; None stays None."""
     if isinstance(structure, tuple):
         parts = [map_structure(func, *both) for both in zip(tuple(structure), *map(tuple, others))]
-        return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)
+        return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)  # As in `remade`, without a call.
     if isinstance(structure, dict):
         return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in structure.items()}
     return None if structure is None else func(structure, *others)
@@ -56,7 +66,7 @@ def _append_leaves(structure: Any, found: list) -> None:
 def named_leaves(structure: Any, name: str) -> list[tuple[str, Any]]:
     """Return the leaves of nested tuples, except None, with their paths, such as "name.field" or "name.0", depth first."""
     if isinstance(structure, tuple):
-        parts = zip(getattr(structure, "_fields", range(len(structure))), tuple(structure))
+        parts = zip(fields_of(structure) or range(len(structure)), tuple(structure))
         return [leaf for field, part in parts for leaf in named_leaves(part, f"{name}.{field}")]
     return [] if structure is None else [(name, structure)]
 
@@ -206,7 +216,7 @@ def from_structure(buffer_: Any) -> Tree:
     if not isinstance(buffer_, tuple):
         return buffer_
     parts = tuple(buffer_)
-    names = getattr(buffer_, "_fields", None) or [f"item_{i}" for i in range(len(parts))]
+    names = fields_of(buffer_) or [f"item_{i}" for i in range(len(parts))]
     return {name: from_structure(part) for name, part in zip(names, parts) if part is not None}
 
 
@@ -230,7 +240,7 @@ def info_as_dictionaries(info: Any) -> Tree:
 
 def is_info(value: Any) -> bool:
     """Return whether a value in an info has named parts."""
-    return isinstance(value, Mapping) or hasattr(value, "_fields")
+    return isinstance(value, Mapping) or fields_of(value) is not None
 
 
 def to_structure(tree: Tree, name: str) -> Any:

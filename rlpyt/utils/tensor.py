@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from rlpyt.utils.array import _check_same_lead
+from rlpyt.utils.collections import remade
 
 
 def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -139,7 +140,7 @@ def restore_leading_dims(tensors: Any, lead_dim: int, T: int = 1, B: int = 1) ->
     """
     if isinstance(tensors, (tuple, list)):
         restored = (restore_leading_dims(tensor, lead_dim, T, B) for tensor in tensors)
-        return tensors._make(restored) if hasattr(tensors, "_make") else tuple(restored)
+        return remade(tensors, restored)
     if lead_dim == 2:
         return tensors.view(T, B, *tensors.shape[1:])
     if lead_dim == 1:

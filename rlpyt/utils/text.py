@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Collection, Sequence
 from typing import Any, TextIO
 
+from rlpyt.utils.completed import Completed
+
 LINES = "\n\t"  # Allowed in texts of several lines.
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 20_000, 100_000  # characters
 
@@ -34,9 +36,20 @@ def encodable(text: str, encoding: str | None = None) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+class CompletedStream(Completed):
+    """A stream of text, which need not be one of Python's; None if the program was started without it."""
+
+    encoding: str | None = None
+    closed: bool = False
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
+        return False
+
+
 def encodable_in(stream: TextIO | None, text: str) -> str:
     """Return a text with all characters escaped that a stream cannot encode."""
-    return encodable(text, getattr(stream, "encoding", None))
+    return encodable(text, CompletedStream(stream).encoding)
 
 
 def show(text: Any, stream: TextIO | None = None) -> None:

@@ -12,6 +12,7 @@ from rlpyt.distributions.categorical import Categorical
 from rlpyt.distributions.composite import Composite
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.models.pg.mlp_composite_model import MlpCompositeFfModel, MlpCompositeLstmModel
+from rlpyt.spaces.base import CompletedSpace
 
 
 class CompositePgAgent(GaussianPgAgent):
@@ -37,7 +38,7 @@ class CompositePgAgent(GaussianPgAgent):
         if space is not None:
             return Composite([self.make_distribution(part) for part in space.spaces], type(space.null_value()))
         check_action_space(self, action_space, ANY_PARTS)
-        return Categorical(dim=int(action_space.n)) if hasattr(action_space, "n") else Gaussian(dim=action_space.shape[0])
+        return Categorical(dim=int(action_space.n)) if CompletedSpace(action_space).n is not None else Gaussian(dim=action_space.shape[0])
 
 
 class RecurrentCompositePgAgentBase(CompositePgAgent):

@@ -12,6 +12,7 @@ from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
 from rlpyt.utils.tensor import huber, select_at_indexes
@@ -108,7 +109,7 @@ class DQN(OffPolicyAlgorithm):
         Raises:
             ValueError: this algorithm's loss cannot train the agent. (The loss of a user's class may train any agent.)
         """
-        acts_on_q_values = all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max"))
+        acts_on_q_values = has_all(agent, "target", "update_target", "set_epsilon_itr_min_max")
         kind = agent.recurrent, hasattr(agent, "give_V_min_max")
         is_suitable = acts_on_q_values and kind == (self.recurrent, self.distributional)
         if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):

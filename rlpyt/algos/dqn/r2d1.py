@@ -22,7 +22,7 @@ from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, Uni
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, FRACTION, RATE, STEPS, checked
@@ -273,7 +273,7 @@ class R2D1(DQN):
 
         losses, abs_errors = td_losses(y - q, self.delta_clip)  # [T,B]
         valid = valid_from_done(samples.done[W:]).to(losses.dtype)
-        if getattr(samples, "valid", None) is not None:
+        if field_of(samples, "valid") is not None:
             valid = valid * samples.valid[W:]
         if self.prioritized_replay:
             losses = losses * samples.is_weights
@@ -303,7 +303,7 @@ def inverse_rescale(z: torch.Tensor, eps: float) -> torch.Tensor:
 
 def _agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:
     """Return the agent's inputs at each step of sequences; previous ones are null at episode starts if the buffer provides that."""
-    if getattr(samples, "all_prev_reward", None) is None:
+    if field_of(samples, "all_prev_reward") is None:
         return samples.all_observation, samples.all_action, samples.all_reward
     return samples.all_observation, samples.all_prev_action, samples.all_prev_reward
 

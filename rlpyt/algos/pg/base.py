@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_steps
 from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import valid_mean
@@ -26,6 +28,16 @@ OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "entropy", "perplexity"])
 AgentTrain = namedtuple("AgentTrain", ["dist_info", "value"])
 
 _MIN_ADVANTAGE_STD = 1e-6
+
+
+class CompletedPgAgent(Completed):
+    """An agent for `PolicyGradientAlgo`, which need not be one of ours, with its optional method.
+
+    Attributes:
+        update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it does not.
+    """
+
+    update_obs_rms: Callable[[Any], None] | None = None
 
 
 class PolicyGradientAlgo(RlAlgorithm):
@@ -156,12 +168,13 @@ class PolicyGradientAlgo(RlAlgorithm):
         start at exactly one. Blank rows, and those of environments that wait for a reset, are left out, since they hold no observations.
         A recurrent agent also adds observations that it does not learn from.
         """
-        if hasattr(self.agent, "update_obs_rms"):
+        update_obs_rms = CompletedPgAgent(self.agent).update_obs_rms
+        if update_obs_rms is not None:
             observation = samples.env.observation
             valid = valid_steps(samples.env.done, samples.env.valid, until_done=not self.mid_batch_reset)
             if valid is not None:
                 observation = observation[valid.bool()]  # [n,...]
-            self.agent.update_obs_rms(observation)
+            update_obs_rms(observation)
 
 
 class OnPolicyAlgorithm(PolicyGradientAlgo):
@@ -207,8 +220,7 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
 
 def _defines(distribution: Any, name: str) -> bool:
     """Return whether a distribution defines a method that `Distribution` only declares."""
-    declared = getattr(Distribution, name)
-    return getattr(type(distribution), name, declared) is not declared
+    return any(name in vars(cls) for cls in type(distribution).__mro__ if cls is not Distribution)
 
 
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:

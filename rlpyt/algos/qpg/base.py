@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -27,7 +27,9 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayFrameBuffer,
 )
 from rlpyt.types import BatchSpec, timeout_of
-from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.collections import field_of
+from rlpyt.utils.completed import Completed
+from rlpyt.utils.misc import has_all, is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import checked
 
@@ -40,6 +42,23 @@ TIME_LIMIT_BUFFERS = {
     (True, False): TlUniformReplayFrameBuffer,
     (True, True): AsyncTlUniformReplayFrameBuffer,
 }
+
+
+class CompletedQAgent(Completed):
+    """An agent for `QpgAlgorithm`, which need not be one of ours, with the optional methods that the algorithm calls.
+
+    Attributes:
+        freeze_q: method that returns a context without gradients for the Q-functions; None if the agent leaves that to the algorithm.
+    """
+
+    freeze_q: Callable[[], AbstractContextManager] | None = None
+
+    def give_min_itr_learn(self, min_itr_learn: int) -> None:
+        """Take the first iteration of learning. The default ignores it."""
+
+    def joint_q(self) -> AbstractContextManager:
+        """Return a context in which the Q-functions may be computed together. The default changes nothing."""
+        return nullcontext()
 
 
 class QpgAlgorithm(OffPolicyAlgorithm):
@@ -78,7 +97,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
-        is_suitable = all(hasattr(agent, name) for name in self.agent_needs)
+        is_suitable = has_all(agent, *self.agent_needs)
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
         if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
@@ -88,18 +107,18 @@ class QpgAlgorithm(OffPolicyAlgorithm):
                 f"{self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
-        if hasattr(agent, "give_min_itr_learn"):
-            agent.give_min_itr_learn(self.min_itr_learn)
+        CompletedQAgent(agent).give_min_itr_learn(self.min_itr_learn)
 
     # --- Q-functions --------------------------------------------------------------------------------------------------
 
     def freeze_q(self) -> AbstractContextManager:
         """Return a context without gradients for the Q-functions: the agent's if it has one, otherwise rlpyt's."""
-        return self.agent.freeze_q() if hasattr(self.agent, "freeze_q") else frozen(self.q_parameters())
+        freeze_q = CompletedQAgent(self.agent).freeze_q
+        return frozen(self.q_parameters()) if freeze_q is None else freeze_q()
 
     def joint_q(self) -> AbstractContextManager:
         """Return a context in which the agent computes its Q-functions together, if it can. One `backward` must then serve all of them."""
-        return self.agent.joint_q() if hasattr(self.agent, "joint_q") else nullcontext()
+        return CompletedQAgent(self.agent).joint_q()
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the agent's Q-functions."""
@@ -188,7 +207,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         With `bootstrap_timelimit`, batches have `timeout_n` if final observations may be missing, or if a user's class overrides training
         and may ignore them.
         """
-        marks_timeouts = self.bootstrap_timelimit and getattr(example, "timeout", None) is not None
+        marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
         trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
         if not marks_timeouts or (self._ends_recorded and trains_by_ours):
             return super().default_replay_buffer_cls(example, async_)
@@ -204,8 +223,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
 
         A sample is excluded if its episode was truncated within its n steps and the final observation is unknown.
         """
-        timeout_n = getattr(samples, "timeout_n", None)
+        timeout_n = field_of(samples, "timeout_n")
         if timeout_n is None or not self.bootstrap_timelimit:
             return None
-        bootstrap = getattr(samples, "bootstrap_discount", None)
+        bootstrap = field_of(samples, "bootstrap_discount")
         return ~timeout_n.bool() if bootstrap is None else ~timeout_n.bool() | (bootstrap > 0)

@@ -25,6 +25,7 @@ from rlpyt.types import TrajInfo
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 from rlpyt.utils.settings import is_integer
+from rlpyt.utils.structures import dtype_of, shape_of
 
 # Images this small gain nothing from OpenCV's threads, which do not survive a fork. They are switched off at import: in a forked
 # worker, switching them off would wait for threads that no longer exist.
@@ -267,7 +268,7 @@ class AtariEnv(Env):
             ValueError: an override has replaced `_obs` by an array of another form.
         """
         obs, shape = self._obs, (self._num_img_obs, *self._frame_shape)
-        if getattr(obs, "shape", None) != shape or obs.dtype != np.uint8 or not obs.flags.c_contiguous:
+        if not isinstance(obs, np.ndarray) or obs.shape != shape or obs.dtype != np.uint8 or not obs.flags.c_contiguous:
             raise ValueError(
                 f"{type(self).__name__} has replaced _obs, but AtariEnv._update_obs writes into a contiguous uint8 array of shape {shape}: "
                 "override _update_obs, too, or give AtariEnv the frame_shape and num_img_obs."
@@ -395,4 +396,4 @@ ACTION_INDEX = {meaning: index for index, meaning in ACTION_MEANING.items()}
 
 def _form(value: Any) -> tuple:
     """Return the form of an attribute's value: type, shape and dtype."""
-    return type(value), getattr(value, "shape", None), getattr(value, "dtype", None)
+    return type(value), shape_of(value), dtype_of(value)

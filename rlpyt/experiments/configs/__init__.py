@@ -62,7 +62,7 @@ def load(name: str) -> ModuleType:
 
 def classes_of(module: ModuleType, key: str) -> dict[str, str]:
     """Return the import paths of the classes of a module's configuration."""
-    return {**module.classes, **getattr(module, "classes_by_key", {}).get(key, {})}
+    return {**module.classes, **vars(module).get("classes_by_key", {}).get(key, {})}
 
 
 def look_up(name: str, names: Collection[str], what: str) -> str:

@@ -50,5 +50,5 @@ def atoms(V_min: float, V_max: float, n_atoms: int, like: torch.Tensor | None = 
 
     like: a tensor of the dtype and on the device to use; None means float32 on the CPU.
     """
-    kwargs = {} if like is None else dict(dtype=like.dtype, device=like.device)
-    return torch.linspace(V_min, V_max, n_atoms, **kwargs)
+    dtype, device = (None, None) if like is None else (like.dtype, like.device)
+    return torch.linspace(V_min, V_max, n_atoms, dtype=dtype, device=device)

@@ -41,7 +41,7 @@ class MlpDqnModel(Model):
         if dueling:
             sizes = [hidden_sizes] if isinstance(hidden_sizes, int) else hidden_sizes
             first = MlpModel(self.observation.size, sizes[:1])
-            self.head = torch.nn.Sequential(first, make_head(first.output_size, sizes[1:], output_size, dueling, n_atoms))
+            self.head: torch.nn.Module = torch.nn.Sequential(first, make_head(first.output_size, sizes[1:], output_size, dueling, n_atoms))
         else:
             self.head = make_head(self.observation.size, hidden_sizes, output_size, dueling, n_atoms)
         if noisy:

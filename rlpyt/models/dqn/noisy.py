@@ -41,7 +41,7 @@ class NoisyLinear(torch.nn.Module):
         noise = torch.randn(self.in_features + self.out_features, dtype=self.weight.dtype, device=self.weight.device)
         noise_in, noise_out = torch.copysign(noise.abs().sqrt(), noise).split((self.in_features, self.out_features))
         weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
-        bias = None if self.bias is None else torch.addcmul(self.bias, self.bias_sigma, noise_out)
+        bias = None if self.bias is None or self.bias_sigma is None else torch.addcmul(self.bias, self.bias_sigma, noise_out)
         return F.linear(input, weight, bias)
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 
@@ -12,6 +12,8 @@ from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, perceptrons
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
+
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 class QpgMlp(Model):
@@ -114,10 +116,11 @@ def q_values(
     models: Sequence[torch.nn.Module], observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     """Return Q of several models for the same input: in one pass if all are `QofMuMlpModel` and not compiled, otherwise in turn."""
-    nets = [model.layers() if _is_plain(model, QofMuMlpModel) else None for model in models]
-    if len(models) == 1 or None in nets or len({len(net) for net in nets}) > 1:
+    plain = [model for model in models if _is_plain(model, QofMuMlpModel)]
+    nets = [net for net in (model.layers() for model in plain) if net is not None]
+    if len(models) == 1 or len(nets) < len(models) or len({len(net) for net in nets}) > 1:
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)
-    x, lead_dims = models[0].input(observation, action)
+    x, lead_dims = plain[0].input(observation, action)
     return restore_leading_dims(tuple(q.squeeze(-1) for q in perceptrons(x, nets)), *lead_dims)
 
 
@@ -129,11 +132,12 @@ def _layers(mlp: torch.nn.Module) -> Layers | None:
     expected = [Linear, torch.nn.ReLU] * (len(modules) // 2) + [OutputLinear]
     if len(modules) != len(expected) or not all(map(_is_plain, modules, expected)):
         return None
-    layers = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2]]  # Access as attributes is slower.
+    # Access as attributes is slower.
+    layers: list[Any] = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2] if linear is not None]
     return None if any(bias is None for _, bias in layers) else layers
 
 
-def _is_plain(module: torch.nn.Module, Cls: type[torch.nn.Module]) -> bool:
+def _is_plain(module: Any, Cls: type[M]) -> TypeGuard[M]:
     """Return whether a module does exactly what `Cls` does: it is no subclass (parametrized modules are), has no hooks, is not compiled."""
     own = module.__dict__
     return type(module) is Cls and not (

@@ -81,9 +81,11 @@ def _forward(x: torch.Tensor, layers: Layers) -> list[torch.Tensor]:
     return outputs
 
 
-def _backward(g, inputs, layers, need_x, need_params):
+def _backward(
+    g: torch.Tensor, inputs: Sequence[torch.Tensor], layers: Layers, need_x: bool, need_params: bool
+) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
     """Return gradients of the first input (if needed), and of weights and biases in the order of the layers, from `g` of the output."""
-    grads = []
+    grads: list[torch.Tensor] = []
     for i in reversed(range(len(layers))):
         weight, x = layers[i][0], inputs[i]
         product = onednn_product if _by_onednn(x, weight) else torch.matmul
@@ -162,21 +164,22 @@ def _outputs(output: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
     """Return the gradients of a group's outputs as one tensor; None if all are None."""
-    if all(g is None for g in grads):
+    given = [g for g in grads if g is not None]
+    if not given:
         return None
     if weight.dim() == 2:
         return grads[0]
-    if any(g is None for g in grads):
+    if len(given) < len(grads):
         zeros = like.new_zeros(like.shape[-2], weight.shape[1])
-        grads = [zeros if g is None else g for g in grads]
-    return torch.stack(grads)
+        given = [zeros if g is None else g for g in grads]
+    return torch.stack(given)
 
 
 def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Tensor | None]:
     """Return the gradients of a group's parameters, net after net."""
     if n_nets == 1 or grads[0] is None:
         return list(grads) * n_nets
-    return [g[i] for i in range(n_nets) for g in grads]
+    return [g[i] for i in range(n_nets) for g in grads if g is not None]  # All are given.
 
 
 # --- The same with a graph of all operations --------------------------------------------------------------------------
@@ -195,11 +198,14 @@ def _by_autograd(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor,
     return tuple(outputs)
 
 
-def _backward_by_autograd(ctx, x, params, grad_outputs):
+def _backward_by_autograd(
+    ctx: Any, x: torch.Tensor, params: Sequence[torch.Tensor], grad_outputs: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor | None, ...]:
     with torch.enable_grad():
         n = len(params) // ctx.n_nets
         nets = [list(zip(params[i : i + n : 2], params[i + 1 : i + n : 2])) for i in range(0, len(params), n)]
         outputs = [(out, g) for out, g in zip(_by_autograd(x, nets), grad_outputs) if g is not None]
-        wanted = [t for t, needed in zip((x, None, *params), ctx.needs_input_grad) if needed]
+        inputs: tuple[Any, ...] = (x, None, *params)
+        wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad) if needed]
         grads = iter(torch.autograd.grad([o for o, _ in outputs], wanted, [g for _, g in outputs], create_graph=True, allow_unused=True))
     return tuple(next(grads) if needed else None for needed in ctx.needs_input_grad)

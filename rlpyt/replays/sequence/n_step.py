@@ -14,7 +14,7 @@ from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
 from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, step_bytes
 from rlpyt.utils.buffer import buffer_func, torchify_buffer
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.settings import COUNT, checked
 
@@ -153,7 +153,7 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
 
     @checked(example=EXAMPLE, size=COUNT, B=COUNT, batch_T=COUNT)
     def __init__(self, example: Any, size: int, B: int, rnn_state_interval: int, batch_T: int | None = None, **kwargs: Any) -> None:
-        if rnn_state_interval > 0 and getattr(example, "prev_rnn_state", None) is None:
+        if rnn_state_interval > 0 and field_of(example, "prev_rnn_state") is None:
             raise ValueError(
                 f"rnn_state_interval={rnn_state_interval} stores recurrent states, but the example has no prev_rnn_state: give it "
                 "that field, or set rnn_state_interval=0."

@@ -14,7 +14,7 @@ from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool
-from rlpyt.types import Agent, Samples
+from rlpyt.types import Agent, CompletedAgent, Samples
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
@@ -234,7 +234,7 @@ class ParallelSamplerBase(BaseSampler):
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
             agent=self.agent,
-            clip_actions=getattr(self.agent, "clip_actions", False),
+            clip_actions=CompletedAgent(self.agent).clip_actions,
             batch_T=self.batch_spec.T,
             CollectorCls=self.CollectorCls,
             TrajInfoCls=self.TrajInfoCls,

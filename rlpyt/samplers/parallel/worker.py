@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlpyt.envs.state import get_state, set_states
-from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
+from rlpyt.samplers.base import CompletedCollector, close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.signals import EvalSync, StopFlag
@@ -152,7 +152,7 @@ class SamplingWorker:
             collector = self._collector
             collector.samples_np = self.batches_np[db_idx]
             self._agent_inputs, self._traj_infos, completed = collector.collect_batch(self._agent_inputs, self._traj_infos, itr)
-            return completed, getattr(collector, "completed_at", None)
+            return completed, CompletedCollector(collector).completed_at
         if self._eval_collector is None:
             return []
         self._eval_collector.traj_infos_queue = TrajInfoList()

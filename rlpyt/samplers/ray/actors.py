@@ -201,7 +201,7 @@ class SamplerActor(WorkerActor):
         self._worker.reset_if_needed()
 
     def _close(self) -> None:
-        if hasattr(self, "_worker"):
+        if "_worker" in vars(self):  # It has started.
             self._worker.close()
 
 

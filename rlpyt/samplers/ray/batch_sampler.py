@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -70,6 +70,9 @@ class RayBatchSampler(ParallelSamplerBase):
         self.actor_options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(actor_options or {})}
         self.init_kwargs = init_kwargs
 
+    _cluster: Cluster | None = None  # While the sampler is running.
+    _pool: ActorPool | None = None  # type: ignore[assignment]  # In place of a `WorkerPool`.
+
     # Starting and ending --------------------------------------------------------------------------------------------
     def _start(self, affinity: dict | None, worker_process: Any = None) -> None:
         """Join or start a cluster, start the actors and wait until they are ready."""
@@ -79,9 +82,9 @@ class RayBatchSampler(ParallelSamplerBase):
         self._changed: set[int] = set()  # Columns whose environments `update_envs` has changed.
         self._pending: deque[Call] = deque()  # Batches collected ahead, complete or in progress.
         self._restart_next: set[int] = set()  # Columns that begin new episodes with the next submitted batch.
-        self._cluster = Cluster(self.address, self.init_kwargs)
+        self._cluster = cluster = Cluster(self.address, self.init_kwargs)
         try:
-            workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
+            workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity, cluster))
             for kwargs in workers_kwargs:  # Remove shared memory, which actors cannot use.
                 kwargs["batches_np"] = kwargs["progress"] = None
             self._pool: Any = ActorPool(
@@ -106,11 +109,14 @@ class RayBatchSampler(ParallelSamplerBase):
         kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value, choices=current())
         return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
 
-    def _count_actors(self, affinity: dict) -> int:
+    def _running_pool(self) -> ActorPool:  # type: ignore[override]
+        return cast(ActorPool, super()._running_pool())
+
+    def _count_actors(self, affinity: dict, cluster: Cluster) -> int:
         each = float(self.actor_options.get("num_cpus") or 0)
-        n = self.n_actors or len(affinity.get("workers_cpus") or ()) or max(self._cluster.n_places(each, self._n_samplers), 1)
+        n = self.n_actors or len(affinity.get("workers_cpus") or ()) or max(cluster.n_places(each, self._n_samplers), 1)
         n = min(n, self.batch_spec.B)
-        self._cluster.check_room(n, each, "n_actors", self._n_samplers)
+        cluster.check_room(n, each, "n_actors", self._n_samplers)
         return n
 
     @property
@@ -136,7 +142,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def shutdown(self) -> None:
         """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
-        cluster = vars(self).pop("_cluster", None)
+        cluster, self._cluster = self._cluster, None
         try:
             super().shutdown()
         finally:
@@ -146,8 +152,7 @@ class RayBatchSampler(ParallelSamplerBase):
     @property
     def n_restarts(self) -> int:
         """Number of actors that have been replaced."""
-        pool = getattr(self, "_pool", None)
-        return 0 if pool is None else pool.n_restarts
+        return 0 if self._pool is None else self._pool.n_restarts
 
     # Sampling -------------------------------------------------------------------------------------------------------
     def _run(self, name: str, argument: Any, doing: str) -> list:
@@ -204,10 +209,11 @@ class RayBatchSampler(ParallelSamplerBase):
     def load_state_dict(self, state: dict | None) -> list[int]:
         """After `initialize`: resume from the result of `state_dict`; return the columns whose environments begin a new episode."""
         restarted = super().load_state_dict(state)
-        state = {} if state is None else state
-        self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()
         self._restart_next = set()
+        if state is None:
+            return restarted
+        self.parameters_version = state.get("parameters_version", self.parameters_version)
         if len(restarted) < self.batch_spec.B:
             self._pending.extend(self._call_from_plain(saved) for saved in state["pending"])
             self._restart_next.update(restarted, state["begin_anew_next"])

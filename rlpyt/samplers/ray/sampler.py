@@ -87,13 +87,13 @@ class RaySampler(Sampler):
             raise
 
     @property
-    def _pool(self) -> ActorPool:
-        assert self._started_pool is not None, "The actors have not started."
-        return self._started_pool
-
-    @property
     def _is_running(self) -> bool:
         return self._started_pool is not None and bool(self._started_pool.actors)
+
+    def _running_pool(self) -> ActorPool:
+        if self._started_pool is None:
+            raise RuntimeError("The sampler has no workers: its constructor failed, or it was shut down.")
+        return self._started_pool
 
     @property
     def n_restarts(self) -> int:
@@ -104,9 +104,10 @@ class RaySampler(Sampler):
         given = list(zip(*self._updates_and_messages(agent_updates, env_updates)))
         updates = [([agent_message], [env_message]) for _, agent_message, _, env_message in given]
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
-        with self._pool.ending_on_failure():
-            call = self._pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
-            replies = self._pool.receive(call)
+        pool = self._running_pool()
+        with pool.ending_on_failure():
+            call = pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
+            replies = pool.receive(call)
         for past, each in zip(self._pasts, given):
             past.append(*each)
         return put_together([None if reply is None else (*reply, arrays) for reply, arrays in replies])
@@ -120,13 +121,13 @@ class RaySampler(Sampler):
         return [import_ray().put(cloudpickle.dumps(for_worker(update, cpu=True)))]
 
     def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
-        return "renew", (self._pool.n_restarts, self._pasts[rank].updates())
+        return "renew", (self.n_restarts, self._pasts[rank].updates())
 
     def _worker_states(self) -> list[dict] | None:
-        return self._pool.request(("state", None), "asking where they are") if self._is_running else None
+        return self._running_pool().request(("state", None), "asking where they are") if self._is_running else None
 
     def _set_worker_states(self, states: list[dict]) -> int:
-        return sum(self._pool.request(("restore", states), "restoring the states of the workers"))
+        return sum(self._running_pool().request(("restore", states), "restoring the states of the workers"))
 
     def shutdown_worker(self) -> None:
         """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
@@ -167,10 +168,11 @@ class _Past:
 class EpisodeActor(WorkerActor):
     """A worker that plays episodes."""
 
-    _worker: Worker
+    _worker: Worker | None = None  # Until it is made, and after it is closed.
 
     def _start(self, common: dict, worker_kwargs: dict) -> None:
         self._factory, self._number, self._updates = common["factory"], worker_kwargs["number"], worker_kwargs["updates"]
+        self._worker = None
         initialize_worker(self._number)
         self._renew(0, self._updates)
 
@@ -180,36 +182,41 @@ class EpisodeActor(WorkerActor):
         factory = copy.copy(self._factory)
         if attempt:
             factory.seed = int(np.random.SeedSequence([factory.seed, attempt]).generate_state(1, np.uint64)[0])
-        self._worker = factory(self._number)
-        self._worker.progress = self._progress
+        self._worker = worker = factory(self._number)
+        worker.progress = self._progress
         self._update(updates)
+
+    def _made(self) -> Worker:
+        if self._worker is None:
+            raise RuntimeError("The worker was closed, or has not been made yet.")
+        return self._worker
 
     def _update(self, updates: tuple[list, list]) -> None:
         agent_updates, env_updates = updates
         for update in agent_updates:
             if update is not None:
-                self._worker.update_agent(cloudpickle.loads(import_ray().get(update[0])))
+                self._made().update_agent(cloudpickle.loads(import_ray().get(update[0])))
         for update in env_updates:
             if update is not None:
-                self._worker.update_env(cloudpickle.loads(update))
+                self._made().update_env(cloudpickle.loads(update))
 
     def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, dict | None]:
         if name == "renew":
             self._renew(*argument)
             return None, None
         if name == "state":
-            return self._worker.state_dict(), None
+            return self._made().state_dict(), None
         if name == "restore":
-            return self._worker.load_state_dict(argument[self._number]), None
+            return self._made().load_state_dict(argument[self._number]), None
         itr, what, amounts, unbiased, updates = argument
         self._update(updates[self._number])
-        played = play(self._worker, itr, what, amounts[self._number], unbiased)
+        played = play(self._made(), itr, what, amounts[self._number], unbiased)
         if not played.episodes:
             return None, None
         layout = played.layout()
         return (layout, played.env_spec), played.packed(layout)
 
     def _close(self) -> None:
-        worker = vars(self).pop("_worker", None)
+        worker, self._worker = self._worker, None
         if worker is not None:
             worker.shutdown()

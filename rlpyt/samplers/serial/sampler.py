@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlpyt.envs.state import get_state, set_states
-from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
+from rlpyt.samplers.base import BaseSampler, CompletedCollector, close_envs, make_envs
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
 from rlpyt.types import Agent, AgentInputs, Samples
@@ -145,7 +145,7 @@ class SerialSampler(BaseSampler):
 
     @property
     def _eval_envs(self) -> list:
-        return list(getattr(self.eval_collector, "envs", ()))
+        return list(CompletedCollector(self.eval_collector).envs)
 
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches; see `BaseSampler.update_envs`."""
@@ -161,7 +161,7 @@ class SerialSampler(BaseSampler):
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""
         collectors = self.collector, self.eval_collector
-        envs = self._envs or [env for collector in collectors for env in getattr(collector, "envs", ())]
+        envs = self._envs or [env for collector in collectors for env in CompletedCollector(collector).envs]
         self.collector, self.eval_collector, self._envs = None, None, []
         close_envs(envs)
 

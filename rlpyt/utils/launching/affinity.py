@@ -20,6 +20,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from rlpyt.utils.collections import AttrDict
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
@@ -381,8 +382,16 @@ def for_runner(affinity: Any, sampler: Any, **kwargs: Any) -> Any:
         return affinity
     if affinity != AUTO:
         raise ValueError(f'affinity={affinity!r} must be "{AUTO}" or a dictionary; affinity_from_code() makes one of an affinity code.')
-    batch_B = getattr(getattr(sampler, "batch_spec", None), "B", None)
-    return auto_affinity(max_parallel=batch_B and batch_B // getattr(sampler, "n_groups", 1), **kwargs)
+    completed = _CompletedSampler(sampler)
+    size = completed.batch_spec
+    return auto_affinity(max_parallel=size and size.B and size.B // completed.n_groups, **kwargs)
+
+
+class _CompletedSampler(Completed):
+    """A sampler, which need not be one of ours, with the attributes that limit its number of workers."""
+
+    batch_spec: Any = None  # with the number of environments, B
+    n_groups: int = 1  # of workers that step in turn
 
 
 # ---------------------------------------------------------------------------------------------------------------------

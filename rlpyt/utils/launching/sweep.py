@@ -51,7 +51,7 @@ from rlpyt.utils.launching.status import (
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.store import snapshot_files
-from rlpyt.utils.text import printable
+from rlpyt.utils.text import CompletedStream, printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
@@ -434,7 +434,8 @@ class _Display:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.is_live = hasattr(stream, "isatty") and not getattr(stream, "closed", False) and stream.isatty()
+        completed = CompletedStream(stream)
+        self.is_live = not completed.closed and completed.isatty()
         self._shown: list[str] = []
 
     def line(self, text: str) -> None:
@@ -470,7 +471,7 @@ def say(text: str, stream: TextIO | None) -> None:
     """
     if stream is None:  # The program was started without this stream.
         return
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    encoding = CompletedStream(stream).encoding or "utf-8"
     try:
         stream.write(text.encode(encoding, "replace").decode(encoding))
         stream.flush()

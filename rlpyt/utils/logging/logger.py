@@ -33,6 +33,7 @@ from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.store import ByIteration, SnapshotStore
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
+from rlpyt.utils.logging.writers import CompletedWriter
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
@@ -350,7 +351,7 @@ def _plain(key: str, value: Any) -> object:
     return float("nan") if value is None else value
 
 
-def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, object]:
+def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, Any]:
     """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard; return it.
 
     The arguments are passed on to `log` for every line of the table. The table has the details only if `set_verbose` is 2.
@@ -533,8 +534,7 @@ def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
     for key, value in row.items():
         if isinstance(value, (int, float)):
             writer.add_scalar(encodable(key), value, step)
-    if hasattr(writer, "flush"):
-        writer.flush()
+    CompletedWriter(writer).flush()
 
 
 # ---------------------------------------------------------------- snapshots

@@ -72,8 +72,8 @@ def _loadable_dict(value: Mapping, name: str) -> dict:
     if not isinstance(value, OrderedDict):
         return items
     ordered = OrderedDict(items)
-    if hasattr(value, "_metadata"):
-        setattr(ordered, "_metadata", value._metadata)  # The versions of the modules in a state_dict.  # noqa: B010
+    if "_metadata" in vars(value):
+        setattr(ordered, "_metadata", vars(value)["_metadata"])  # The versions of the modules in a state_dict.  # noqa: B010
     return ordered
 
 

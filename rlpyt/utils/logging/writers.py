@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.extras import import_error
 
 STEP = "global_step"  # the name in TensorBoard's export
@@ -69,6 +70,16 @@ class WandbWriter:
         self.__exit__(None)
 
 
+class CompletedWriter(Completed):
+    """A writer for the logger, which may be an object of a user or TensorBoard's SummaryWriter."""
+
+    def add_settings(self, settings: Mapping[str, Any]) -> None:
+        """Add the settings of a run. The default leaves them out."""
+
+    def flush(self) -> None:
+        """End the row. The default does nothing."""
+
+
 class Writers:
     """Passes everything on to several writers."""
 
@@ -83,8 +94,7 @@ class Writers:
     def add_settings(self, settings: Mapping[str, Any]) -> None:
         """Add settings to the writers that take them."""
         for writer in self.writers:
-            if hasattr(writer, "add_settings"):
-                writer.add_settings(settings)
+            CompletedWriter(writer).add_settings(settings)
 
     def flush(self) -> None:
         """End the row of each."""

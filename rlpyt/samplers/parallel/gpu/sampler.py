@@ -15,7 +15,7 @@ from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCol
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import WorkerError, describe_failure
-from rlpyt.types import Agent, StepBuffer
+from rlpyt.types import Agent, CompletedAgent, StepBuffer
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
 from rlpyt.utils.misc import torch_threads
@@ -229,7 +229,7 @@ def _can_act_for_some(agent: Any) -> bool:
     classes = type(agent).__mro__
     owner = next((cls for cls in classes if "reset_one" in vars(cls)), None)
     if owner is None:
-        return hasattr(agent, "acting_for")
+        return CompletedAgent(agent).acting_for is not None
     return any("acting_for" in vars(cls) for cls in classes if issubclass(cls, owner))
 
 

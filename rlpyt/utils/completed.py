@@ -1,0 +1,47 @@
+"""Objects of others, with the attributes that their interface calls optional."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+
+class _Optional:
+    """An optional attribute: that of the object, or else its default."""
+
+    def __init__(self, name: str, default: Any) -> None:
+        self.name, self.default = name, default
+
+    def __get__(self, completed: Completed | None, owner: type) -> Any:
+        if completed is None:
+            return self.default
+        is_method = isinstance(self.default, FunctionType)
+        return getattr(completed.of, self.name, self.default.__get__(completed) if is_method else self.default)
+
+
+class Completed:
+    """An object that somebody else may have made, with all attributes that its interface calls optional.
+
+    A subclass declares them once, each with its default and its meaning; a default may be a method::
+
+        class CompletedAlgorithm(Completed):
+            discount: float = 1.0
+
+            def stop(self) -> None:
+                "Stop. The default does nothing."
+
+    Then ``CompletedAlgorithm(algo).discount`` is ``algo.discount``, or 1.0 if `algo` has no such attribute. Each access reads the object's
+    attribute anew. No other code need ask what the object has, and an attribute that is not declared is an AttributeError.
+
+    Args:
+        of: the object. None has no attributes, so that all defaults hold.
+    """
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, default in list(vars(cls).items()):
+            if not name.startswith("__"):
+                setattr(cls, name, _Optional(name, default))

@@ -9,6 +9,7 @@ mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
 video = ["pillow", "imageio-ffmpeg", "pygame-ce"]  # GIF, MP4, rendering of Gymnasium's classic environments
 box2d = ['box2d>=2.3.10 ; python_version < "3.14"', "pygame-ce"]  # Later Pythons have no wheel of it.
+envpool = ['envpool>=1.2.5 ; python_version >= "3.11" and python_version < "3.14"']  # Other Pythons have no wheel of it.
 ray = ["ray>=2.30"]
 minari = ["minari[hdf5]>=0.5"]
 
@@ -40,6 +41,7 @@ setup(
         "video": video,
         "box2d": box2d,
         "wandb": ["wandb"],
+        "envpool": envpool,
         "ray": ray,
         "minari": minari,
         "test": [

@@ -287,8 +287,8 @@ def v_trace(
         dtype.type(lambda_),
         dtype.type(rho_clip),
         dtype.type(c_clip),
-        _rows(timeout, bool),
-        _rows(timeout_value, dtype),
+        _rows_if_any(timeout, bool),
+        _rows_if_any(timeout_value, dtype),
         advantages,
         returns,
     )
@@ -313,7 +313,7 @@ def explained_variance(value: Array, return_: Array, valid: Array | None = None)
         of_error, of_return = _variance(return_ - value, valid), _variance(return_, valid)
         return torch.where(of_return > 0, 1 - of_error / of_return, 0)
     dtype = _float_dtype(return_)
-    return kernels.explained_variance(_rows(value, dtype), _rows(return_, dtype), _rows(valid, bool))
+    return kernels.explained_variance(_rows(value, dtype), _rows(return_, dtype), _rows_if_any(valid, bool))
 
 
 def valid_from_done(done: Array) -> Array:
@@ -323,6 +323,22 @@ def valid_from_done(done: Array) -> Array:
     ended_before[1:] = torch.cumsum(flags[:-1], dim=0).clamp_(max=1)
     valid = 1 - ended_before
     return valid if isinstance(done, torch.Tensor) else valid.numpy()
+
+
+def valid_steps(done: Array, valid: Array | None, until_done: bool) -> Array | None:
+    """Return a float32 mask [T,...] of the steps to learn from; None if these are all.
+
+    Args:
+        done: [T,...].
+        valid: [T,...], False where a row is blank, because a vector of environments reset itself; None if no row is.
+        until_done: only steps up to the first `done` of each column count, see `valid_from_done`.
+    """
+    mask = valid_from_done(done) if until_done else None
+    if valid is None:
+        return mask
+    flags: Any = torch.as_tensor(valid).to(torch.float32)
+    flags = flags if isinstance(valid, torch.Tensor) else flags.numpy()
+    return flags if mask is None else mask * flags
 
 
 def _check_shapes(reward: Array, **others: Array | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import AttrDict, field_of, namedarraytuple
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
@@ -51,10 +52,13 @@ AgentSamplesBsv = namedarraytuple(
 #                     an episode, this is the first observation of the next episode
 #   ends_recorded     [T,B]  bool, written by the collector: True if it records the fields listed in `as_recorded`. Custom collectors
 #                     may not record them. None if all fields that are not None are recorded
+#   valid             [T,B]  bool, False where the row is blank: no step, but the reset of a vector that resets itself by its next step. It
+#                     holds zeros, with done True. None if no row is blank. (Rows of environments that wait for the end of the batch are
+#                     found by `done`.)
 EnvSamples = namedarraytuple(
     "EnvSamples",
-    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded"],
-    defaults=(None, None, None),
+    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded", "valid"],
+    defaults=(None, None, None, None),
 )
 
 
@@ -78,6 +82,29 @@ def as_recorded(samples: Any) -> Any:
     agent = samples.agent._replace(timeout_value=None) if "timeout_value" in samples.agent else samples.agent
     env = env._replace(timeout=None, next_observation=None)
     return samples._replace(agent=agent, env=env, final_observation=None, terminal_observation=None)
+
+
+def with_zeros_in_blanks(samples: Any) -> Any:
+    """Return a batch whose blank rows (`valid` False) hold zeros, as our loop writes them: no loss may depend on what another left there.
+
+    Observations and rewards are copied only if that is not so already.
+    """
+    env = samples.env
+    valid = field_of(env, "valid")
+    if valid is None or valid.all():
+        return samples
+    blank = ~valid
+
+    def zeroed(x: Any) -> Any:
+        if not (x[blank] != 0).any():
+            return x
+        x = x.clone() if hasattr(x, "clone") else x.copy()
+        x[blank] = 0
+        return x
+
+    observation, reward = buffer_func(env.observation, zeroed), zeroed(env.reward)
+    unchanged = reward is env.reward and all(a is b for a, b in zip(buffer_leaves(observation), buffer_leaves(env.observation)))
+    return samples if unchanged else samples._replace(env=env._replace(observation=observation, reward=reward))
 
 
 class BatchSpec(namedtuple("BatchSpec", "T B")):

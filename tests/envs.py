@@ -429,3 +429,44 @@ class AwkwardEnv(CountingEnv):
         if self.t == 3:
             raise AWKWARD[self.what][0]()
         return super().step(action)
+
+
+class GymCounting(gymnasium.Env):
+    """A CountingEnv for Gymnasium: the observation says which seed (scaled to [0, 1)), episode and step it belongs to, and a random number.
+
+    Its infos are the step (int), the scaled seed (float), and, only at the end of an episode, its length.
+
+    Args:
+        n_actions: number of discrete actions; 0 for continuous actions in [-1, 1], of shape [2].
+        lengths: steps of an episode, used in turn from the latest seeded reset on.
+        ends: "terminated" or "truncated", used in turn.
+    """
+
+    def __init__(self, lengths: tuple = (5, 1, 3, 7), ends: tuple = ("terminated", "truncated", "truncated"), n_actions: int = 3) -> None:
+        self.action_space = spaces.Discrete(n_actions) if n_actions else spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space = spaces.Box(-1.0, 1e6, (4,), np.float32)
+        self.lengths, self.ends, self.code, self.episode = lengths, ends, -1, -1
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.code, self.episode, self.t, self.np_random.random()], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.code, self.episode = seed % 2**16 / 2**16, -1
+        self.episode, self.t = self.episode + 1, 0
+        return self._observation(), dict(step=0, code=float(self.code))
+
+    def step(self, action: Any) -> tuple:
+        assert self.action_space.contains(action)
+        self.t += 1
+        done = self.t >= self.lengths[self.episode % len(self.lengths)]
+        end = self.ends[self.episode % len(self.ends)]
+        info = dict(step=self.t, code=float(self.code), **(dict(length=self.t) if done else {}))
+        return self._observation(), self.t / 3, done and end == "terminated", done and end == "truncated", info
+
+
+def make_gym_vector(num_envs: int, mode: str = "NextStep", async_: bool = False, **kwargs: Any) -> gymnasium.vector.VectorEnv:
+    """Return a vector of Gymnasium of such environments."""
+    VectorCls = gymnasium.vector.AsyncVectorEnv if async_ else gymnasium.vector.SyncVectorEnv
+    return VectorCls([functools.partial(GymCounting, **kwargs)] * num_envs, autoreset_mode=mode)

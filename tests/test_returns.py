@@ -398,4 +398,4 @@ def test_scripts_find_them_in_the_documented_place_too():
     from rlpyt.algos import utils
 
     public = {name for name, value in vars(returns).items() if getattr(value, "__module__", "") == "rlpyt.returns" and name[0] != "_"}
-    assert len(public) == 8 and all(getattr(utils, name) is getattr(returns, name) for name in public)
+    assert len(public) == 9 and all(getattr(utils, name) is getattr(returns, name) for name in public)

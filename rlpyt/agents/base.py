@@ -26,7 +26,7 @@ from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import models_exist
 from rlpyt.utils.collections import namedarraytuple, remade
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.misc import has_all, is_of_rlpyt
 from rlpyt.utils.packing import PackedCopies, to_cpu
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.recipes import Recorded
@@ -379,14 +379,15 @@ class BaseAgent(Recorded):
 
         Does nothing if the model has no ``update_obs_rms``.
         """
-        if self.normalizes_observations:
-            model: Any = unwrap_ddp(self.model)
+        model: Any = unwrap_ddp(self.model)
+        if has_all(model, "update_obs_rms"):
             model.update_obs_rms(self._to_device(observation))
 
     @property
     def normalizes_observations(self) -> bool:
-        """Whether the model has running statistics of observations."""
-        return hasattr(unwrap_ddp(self.model), "update_obs_rms")
+        """Whether `update_obs_rms` does anything: the model has running statistics, or a subclass or user has replaced the method."""
+        is_replaced = "update_obs_rms" in vars(self) or type(self).update_obs_rms is not BaseAgent.update_obs_rms
+        return is_replaced or has_all(unwrap_ddp(self.model), "update_obs_rms")
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""

@@ -24,8 +24,8 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
-from rlpyt.returns import valid_from_done
-from rlpyt.types import BatchSpec, as_recorded
+from rlpyt.returns import valid_steps
+from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.collections import field_of, namedarraytuple
@@ -64,8 +64,8 @@ class ReplayAlgorithm(RlAlgorithm):
     Subclasses have the settings of `OffPolicyAlgorithm`, the base class of rlpyt's algorithms, and optionally `prioritized_replay` and
     `prefetch_batches`. Your class may also assign attributes with these names.
 
-    A sampler that does not reset environments inside batches leaves blank rows after the end of an episode. `valid_from_done` finds these
-    rows, and the buffer never replays them.
+    A sampler that does not reset environments inside batches leaves blank rows after the end of an episode, and so do vectors of
+    environments that reset themselves by a step. `valid_steps` finds these rows, and the buffer never replays them.
 
     Attributes:
         OptInfoCls: namedtuple type that `optimize_agent` returns; set by subclasses.
@@ -246,7 +246,7 @@ class ReplayAlgorithm(RlAlgorithm):
             reward=examples["reward"],
             done=examples["done"],
             timeout=np.bool_(False),
-            valid=None if self.mid_batch_reset else np.bool_(True),
+            valid=None if self.mid_batch_reset and "valid" not in examples else np.bool_(True),
         )
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
@@ -264,10 +264,11 @@ class ReplayAlgorithm(RlAlgorithm):
     def _ends(self, samples: Any) -> dict[str, Any]:
         """Return the fields of `SamplesToBuffer` about the ends of episodes; None for fields that the buffer does not know."""
         env = samples.env
+        valid = valid_steps(env.done, env.valid, until_done=not self.mid_batch_reset)
         ends = dict(
             timeout=self._timeout(env),
             final_observation=samples.final_observation,
-            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
+            valid=None if valid is None else valid.bool(),
             observation_after=None if env.next_observation is None else env.next_observation[-1:],
         )
         if not self._buffer_is_ours:
@@ -351,7 +352,7 @@ class ReplayAlgorithm(RlAlgorithm):
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer, in the form of `samples_to_buffer`."""
         append = self.replay_buffer.append_batch if self._buffer_is_ours else self.replay_buffer.append_samples
-        append(self._stored(as_recorded(samples)))
+        append(self._stored(with_zeros_in_blanks(as_recorded(samples))))
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set scheduled hyperparameters to their values at iteration `itr`."""

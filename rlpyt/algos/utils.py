@@ -9,4 +9,5 @@ from rlpyt.returns import (  # noqa: F401
     generalized_advantage_estimation_tl,
     v_trace,
     valid_from_done,
+    valid_steps,
 )

@@ -340,6 +340,14 @@ def box2d(directory: Path) -> str:
     return "a training run, PPO on LunarLander-v3"
 
 
+def envpool(directory: Path) -> str:
+    """Train on a vector of CartPoles."""
+    from rlpyt.envs.vector import VectorEnvs, make_envpool
+
+    _train(directory, EnvCls=VectorEnvs(make_envpool), env_kwargs=dict(task_id="CartPole-v1"))
+    return "a training run, PPO on EnvPool's CartPole-v1"
+
+
 def ray(directory: Path) -> str:
     """Train with an actor on a Ray cluster that this process starts."""
     from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
@@ -449,7 +457,7 @@ def _train(
 
 
 _START_METHODS = tuple(f for f in (fork, spawn, forkserver) if f.__name__ in multiprocessing.get_all_start_methods())
-_OF_EXTRAS = (atari, mujoco, box2d, ray, plot, video, wandb, minari)
+_OF_EXTRAS = (atari, mujoco, box2d, envpool, ray, plot, video, wandb, minari)
 CHECKS = (
     Check("shared memory", shared_memory),
     *(Check(f"start method {function.__name__}", function) for function in _START_METHODS),

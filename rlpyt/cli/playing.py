@@ -89,7 +89,7 @@ def play(
     cuda_idx: int | None = None,
     max_steps: int | None = None,
     env_kwargs: dict | None = None,
-    wrap: Callable[[Any], Any] = lambda env: env,
+    wrap: Callable[[Any], Any] | None = None,
 ) -> Played:
     """Play episodes in evaluation environments with the agent in evaluation mode. A terminal shows their progress; Ctrl-C stops.
 
@@ -101,7 +101,7 @@ def play(
         cuda_idx: GPU on which the agent acts; None for the CPU.
         max_steps: each environment stops after this number of env steps times its share of episodes; None for its horizon.
         env_kwargs: further keyword arguments for the environments.
-        wrap: called with each environment; returns the environment to play instead.
+        wrap: called with each environment; returns the environment to play instead. None plays them as they are.
 
     Raises:
         ValueError: the snapshot does not fit the agent.
@@ -128,15 +128,16 @@ def play(
     try:
         kwargs = sampler.eval_env_kwargs
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
-        (example,) = make_envs(sampler.eval_EnvCls, each, seed, "example", [0], envs)
-        playing = make_envs(sampler.eval_EnvCls, each, seed, "eval_env", range(n_envs), envs)
+        one_or_more = each if len(each) > 1 else each[0]
+        example = make_envs(sampler.eval_EnvCls, one_or_more, seed, "example", [0], envs)[0]
+        playing = make_envs(sampler.eval_EnvCls, one_or_more, seed, "eval_env", range(n_envs), envs)
         agent = opened.agent_for(example, cuda_idx)
         examples: dict = {}
         get_example_outputs(agent, example, examples)
         set_traj_info_attributes(sampler.TrajInfoCls, opened.traj_info_kwargs)
         limit = max_steps or horizon_of(example) or MOST_STEPS
         collector = SerialEvalCollector(
-            envs=[wrap(env) for env in playing],
+            envs=playing if wrap is None else [wrap(env) for env in playing],
             agent=agent,
             TrajInfoCls=sampler.TrajInfoCls,
             max_T=limit * math.ceil(n_episodes / n_envs),

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.utils.tensor import valid_mean
+from rlpyt.utils.tensor import mean_of_valid, valid_mean
 
 # Parameters of the distributions of a batch of data, e.g. the probabilities of all actions: a namedarraytuple of tensors with leading
 # dimensions [T,B], [B] or []. Each distribution has its type.
@@ -53,8 +53,8 @@ class Distribution:
 
     def mean_entropy(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `entropy` over the data, ignoring those where the mask `valid` is 0."""
-        return valid_mean(self.entropy(dist_info), valid)
+        return mean_of_valid(self.entropy(dist_info), valid)
 
     def mean_perplexity(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `perplexity` over the data, ignoring those where the mask `valid` is 0."""
-        return valid_mean(self.perplexity(dist_info), valid)
+        return mean_of_valid(self.perplexity(dist_info), valid)

@@ -194,6 +194,8 @@ class CompletedEnv(Completed):
         env: the environment inside a wrapper; None for others.
         spaces: as in `SteppableEnv`; None for an environment of another library.
         num_tasks: number of tasks to choose from; None if there is no choice.
+        resets_some: whether it can be reset while others of its vector, if any, continue.
+        leaves_blank_rows: whether the step after the end of an episode only resets it, so that the row of that step is blank.
     """
 
     horizon: int | None = None
@@ -207,6 +209,8 @@ class CompletedEnv(Completed):
     env: Any = None
     spaces: EnvSpaces | None = None
     num_tasks: int | None = None
+    resets_some: bool = True
+    leaves_blank_rows: bool = False
 
     def close(self) -> None:
         """Free resources. The default does nothing."""

@@ -83,7 +83,7 @@ class EpisodeAssembler:
 
         episodes = self._emit(samples, fields, pieces.select(pieces.ends & from_beginning))
         self._forget(columns[continues & pieces.ends])
-        self._first[:] = False
+        self._first[columns] = False  # A column without steps, blank throughout, stays as it is.
         self._first[columns[pieces.ends & ~_goes_on(columns)]] = True
         if not self.on_policy_only:
             self._keep(samples, fields, pieces.select(~pieces.ends & from_beginning))

@@ -25,7 +25,7 @@ class Pieces(NamedTuple):
         lengths: steps of each piece [P] int64.
         begins, ends: whether the piece contains its episode's first step, or last step [P] bool.
         step_types: [T,B] uint8.
-        is_step: [T,B] bool; False where an environment was idle.
+        is_step: [T,B] bool; False where an environment was idle, or where the row is blank.
     """
 
     t: np.ndarray
@@ -68,10 +68,12 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     done = samples.env.done
     T, B = done.shape
     is_step = np.ones((T, B), bool) if mid_batch_reset else np.cumsum(done, axis=0) - done == 0
+    if samples.env.valid is not None:
+        is_step &= samples.env.valid
     # The environment is reset at the end of a trajectory, whatever `done` says.
     ended = (done | _traj_done(samples.env) if boundary == "done" else _traj_done(samples.env)) & is_step
     cut = ended.copy()
-    cut[is_step.sum(axis=0) - 1, np.arange(B)] = True
+    cut[T - 1 - np.argmax(is_step[::-1], axis=0), np.arange(B)] = True  # The last step of each column.
     b, t = np.nonzero(is_step.T)
     stops = np.flatnonzero(cut[t, b]) + 1
     lengths = np.diff(stops, prepend=0)
@@ -170,7 +172,11 @@ def _traj_done(env: EnvSamples) -> np.ndarray:
 def as_arrays(samples: Samples) -> Samples:
     """Return a batch as numpy arrays that share its memory, flags as bool."""
     samples = as_recorded(numpify_buffer(samples))
-    flags = {name: np.asarray(getattr(samples.env, name), bool) for name in ("done", "timeout") if getattr(samples.env, name) is not None}
+    flags = {
+        name: np.asarray(getattr(samples.env, name), bool)
+        for name in ("done", "timeout", "valid")
+        if getattr(samples.env, name) is not None
+    }
     return samples._replace(env=samples.env._replace(**flags))
 
 

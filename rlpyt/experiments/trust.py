@@ -35,6 +35,7 @@ HINT = "Say how to build it: --script file.py:function, where the function retur
 _NONLINEARITIES = "celu elu gelu hardtanh leaky_relu logsigmoid mish relu relu6 selu sigmoid silu softplus softsign tanh tanhshrink".split()
 FUNCTIONS = {  # The accepted functions: they make environments, or are nonlinearities.
     *("rlpyt.envs.gym:make", "rlpyt.envs.gym_schema:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make"),
+    *("rlpyt.envs.vector:make_ale", "rlpyt.envs.vector:make_envpool", "gymnasium.envs.registration:make_vec"),
     *("rlpyt.experiments.envs:make_partial", "rlpyt.experiments.envs:make_scaled"),
     *(f"{module}:{name}" for module in ("torch", "torch.nn.functional") for name in _NONLINEARITIES),
 }
@@ -55,6 +56,7 @@ def library_classes() -> dict[str, tuple[type, ...]]:
     from rlpyt.envs.base import Env
     from rlpyt.envs.environment import Environment
     from rlpyt.envs.multitask import TaskOnehotWrapper
+    from rlpyt.envs.vector import VectorEnvs
     from rlpyt.replays.base import BaseReplayBuffer
     from rlpyt.replays.episode import EpisodeReplayBuffer
     from rlpyt.runners.minibatch_rl import MinibatchRlBase
@@ -66,7 +68,7 @@ def library_classes() -> dict[str, tuple[type, ...]]:
     from rlpyt.types import TrajInfo
 
     parts = (BaseAgent, RlAlgorithm, BaseSampler, MinibatchRlBase, BaseCollector, TrajInfo, BaseReplayBuffer, EpisodeReplayBuffer)
-    episodes = (Sampler, Worker, WorkerFactory, Environment, TaskOnehotWrapper)
+    episodes = (Sampler, Worker, WorkerFactory, Environment, TaskOnehotWrapper, VectorEnvs)
     return dict(
         rlpyt=(*parts, *episodes, Env, Distribution, torch.nn.Module),
         torch=(torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler),

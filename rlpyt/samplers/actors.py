@@ -229,9 +229,10 @@ class LocalActor:
     def _end_episodes(self, t: int, row: ActorRow) -> None:
         """After step `t`: reset what the agent sees and remembers of the environments that are done."""
         with self.in_share():
-            for b in row.done.nonzero()[0].tolist():
-                self.prev_action[b] = self.null_action
-                self.prev_reward[b] = 0
+            (ended,) = row.done.nonzero()
+            self.prev_action[ended] = self.null_action
+            self.prev_reward[ended] = 0
+            for b in ended.tolist():
                 self.agent.reset_one(idx=b)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import close_env, is_rlpyt
+from rlpyt.envs.base import CompletedEnv, close_env, is_rlpyt
+from rlpyt.envs.vector import VectorEnvs, is_gym_vector
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
+from rlpyt.samplers.vector import vector_columns
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.types import Agent, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
@@ -144,6 +146,8 @@ class BaseSampler(Recorded):
                     f"{name} has {wrong[0]!r}, which cannot be called to make an environment: give a class or function (for gymnasium "
                     "rlpyt.envs.gym.make, with the id in env_kwargs), or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)."
                 )
+        for name, value, kwargs in (("EnvCls", EnvCls, env_kwargs), ("eval_EnvCls", eval_EnvCls, eval_env_kwargs)):
+            _check_vectors(name, value, kwargs)
         collectors: tuple[tuple[str, Any], ...] = (
             ("CollectorCls", CollectorCls),
             ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None),
@@ -229,6 +233,11 @@ class BaseSampler(Recorded):
         envs: list = []
         try:
             env = self._example_env(envs)
+            if not self.mid_batch_reset and not CompletedEnv(env).resets_some:
+                raise ValueError(
+                    f"{self.CollectorCls.__name__} resets environments between batches, but the vector that EnvCls makes cannot reset some "
+                    "of its environments: take a collector that resets environments within batches, such as CpuResetCollector."
+                )
             agent.initialize(checked_spaces(env), share_memory=share_agent, global_B=self._global_B, env_ranks=self._env_ranks)
             self._null_action = env.action_space.null_value()
             self._batches = [
@@ -248,6 +257,8 @@ class BaseSampler(Recorded):
             _check_env_info_sums(self.TrajInfoCls, examples["env_info"])
         finally:
             close_envs(envs)
+        if self._batches[0][1].env.valid is not None:
+            examples["valid"] = np.bool_(True)
         examples["ends_recorded"] = np.bool_(CompletedCollector(self.CollectorCls).records_ends())
         self._examples = examples
         self._use_batch(0)
@@ -316,6 +327,8 @@ class BaseSampler(Recorded):
 
     def _env_updates(self, updates: Any) -> list:
         """Return one update per column."""
+        if isinstance(self.EnvCls, VectorEnvs):
+            raise ValueError("update_envs is for single environments: those of a vector cannot be exchanged one by one.")
         from rlpyt.envs.env_update import env_updates
 
         return env_updates(updates, self.batch_spec.B, "columns of the batch")
@@ -388,8 +401,15 @@ def make_envs(
         EnvCls, env_kwargs: make all of them; or lists, whose entry i, modulo their lengths, makes number i.
         all_envs: list to which each is appended as soon as it exists, so that the caller can close it after any error.
     """
-    envs = []
+    envs: list = []
     all_envs = [] if all_envs is None else all_envs
+    if isinstance(EnvCls, VectorEnvs):
+        ranks = [int(env_rank) for env_rank in env_ranks]
+        if ranks:
+            envs = vector_columns(EnvCls, env_kwargs, ranks, all_envs, is_example=purpose == "example")
+            if seed is not None:
+                envs.vector.seed([env_seed(seed, purpose, rank) for rank in envs.calls.env_ranks])
+        return envs
     for env_rank in map(int, env_ranks):
         try:
             all_envs.append(entry(EnvCls, env_rank)(**entry(env_kwargs, env_rank)))
@@ -412,6 +432,8 @@ def as_steppable(env: Any) -> Any:
     """Return `env` as an environment that collectors can step; it may be of Gymnasium, or an `rlpyt.episodes.Environment`."""
     if is_rlpyt(env):
         return env
+    if is_gym_vector(env):
+        raise ValueError(f"EnvCls made {env}, a vector of environments: give EnvCls=VectorEnvs(make), of rlpyt.envs.vector.")
     import gymnasium  # Here, so that only processes with such environments pay for the import.
 
     from rlpyt.envs.adapters import as_rlpyt
@@ -435,6 +457,14 @@ def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
                 "another TrajInfoCls, or wrap the environment so that it tells it (which task it is: by TaskOnehotWrapper, or by "
                 "TaskNameWrapper with a task_id, of rlpyt.envs.multitask)."
             )
+
+
+def _check_vectors(name: str, EnvCls: Any, env_kwargs: Any) -> None:
+    """Raise ValueError if vectors of environments come in lists."""
+    if isinstance(EnvCls, (list, tuple)) and any(isinstance(each, VectorEnvs) for each in EnvCls):
+        raise ValueError(f"{name} is a list with VectorEnvs, which make one vector for many columns: give one, not in a list.")
+    if isinstance(EnvCls, VectorEnvs) and isinstance(env_kwargs, (list, tuple)):
+        raise ValueError(f"{name} makes one vector for many columns, so its keyword arguments must be one dictionary, not a list.")
 
 
 def close_envs(envs: Iterable) -> None:

@@ -9,6 +9,7 @@ makes no array, no namedarraytuple and no tensor.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ import numpy as np
 from rlpyt.envs.base import for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, calls_of
 from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
-from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
+from rlpyt.samplers.traj_infos import VectorTracker, episode_tracker, has_own_step
+from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
 from rlpyt.types import Agent, AgentInputs, CompletedAgent, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
@@ -73,7 +75,8 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
+        is_vector = isinstance(self._calls, VectorCalls)
+        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once=is_vector and self.mid_batch_reset)
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]
@@ -109,6 +112,7 @@ class TrainingCollector(ResumableCollector):
         completed: list = []
         outcomes: list[Outcome] = []
         take = outcomes.append if self._tracker.reads_outcomes else None
+        end_episodes = partial(end_vector_episodes, self) if isinstance(self._tracker, VectorTracker) else self._end_episodes
 
         def when(b: int) -> str:
             return self._when(t)
@@ -123,7 +127,7 @@ class TrainingCollector(ResumableCollector):
                 self._tracker.step(t, self.samples_np, outcomes)
                 outcomes.clear()
             if ended:
-                self._end_episodes(t, row, ended, completed)
+                end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             actor.request(t + 1)
         actor.finish()
@@ -131,7 +135,7 @@ class TrainingCollector(ResumableCollector):
         self._refuse(reward_fault(self.samples_np))
         self._refuse(timeout_fault(self.samples_np))
         self.check_observations()
-        self._tracker.end_batch(self.samples_np)
+        completed.extend(self._tracker.end_batch(self.samples_np))
         return agent_inputs, traj_infos, completed
 
     def _start_batch(self, itr: int, views: _Views) -> None:
@@ -311,9 +315,9 @@ class EvalCollector(BaseEvalCollector):
         null_action = self.envs[0].action_space.null_value()
         return dict(zip(("action", "agent_info"), agent_example(self.agent, observation, null_action, np.float32(0))))
 
-    def _start(self, B: int, itr: int) -> tuple[EnvCalls, StepBuffer, StepRow]:
+    def _start(self, B: int, itr: int) -> tuple[EnvCalls | VectorCalls, StepBuffer, StepRow]:
         """Reset all environments; return their calls, the step buffer, and its memory for outcomes."""
-        calls = EnvCalls(self.envs, self.env_ranks)
+        calls = calls_of(self.envs, self.env_ranks)
         observations = [buffer_func(calls.first_observation(b, "at the start of an evaluation"), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:

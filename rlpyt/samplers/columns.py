@@ -15,6 +15,7 @@ from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
 from rlpyt.samplers.rows import StepRow, env_rows
 from rlpyt.samplers.stepping import EnvCalls, Outcome
+from rlpyt.samplers.vector import VectorCalls, VectorColumns
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of, fields_of
@@ -112,6 +113,11 @@ class BaseCollector:
         return False
 
 
+def calls_of(envs: list, env_ranks: Any = None) -> EnvCalls | VectorCalls:
+    """Return the calls of a collector's environments, which are single ones, or those of a vector."""
+    return envs.calls if isinstance(envs, VectorColumns) else EnvCalls(envs, env_ranks)
+
+
 class DecorrelatingStartCollector(BaseCollector):
     """Takes a random number of random actions in each environment at the start, so that their states are not all alike."""
 
@@ -134,7 +140,9 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
-        calls, row = EnvCalls(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
+        calls, row = calls_of(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
+        if isinstance(calls, VectorCalls):
+            return inputs, calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
         outcomes: list[Outcome] = []
 
         def when(b: int) -> str:
@@ -165,11 +173,16 @@ class DecorrelatingStartCollector(BaseCollector):
 
     def _restart(self, columns: Iterable[int], agent_inputs: AgentInputs, traj_infos: list, itr: int, when: str) -> None:
         """Begin new episodes in environments `columns` after batch `itr`, with other random numbers than when the run began."""
-        calls, observations = EnvCalls(self.envs, self.env_ranks), env_rows(agent_inputs.observation, len(self.envs))
+        calls, observations = calls_of(self.envs, self.env_ranks), env_rows(agent_inputs.observation, len(self.envs))
+        seeds = None
+        if self.seed is not None:
+            seeds = [env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", rank) for rank in calls.env_ranks]
+        if isinstance(calls, VectorCalls) and columns:
+            calls.reset_all(when, seeds)  # The state of a vector is known, or unknown, as a whole.
         for b in columns:
             env = self.envs[b]
-            if self.seed is not None:
-                seed_env(env, env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", calls.env_ranks[b]))
+            if seeds is not None and isinstance(calls, EnvCalls):
+                seed_env(env, seeds[b])
             calls.reset(b, observations[b], when)
             agent_inputs.prev_action[b] = env.action_space.null_value()
             agent_inputs.prev_reward[b] = 0
@@ -198,8 +211,10 @@ class ResumableCollector(DecorrelatingStartCollector):
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up what the loop needs of these environments, inputs and TrajInfos."""
         self._inputs, self._traj_infos = agent_inputs, traj_infos
-        self._calls = EnvCalls(self.envs, self.env_ranks)
+        self._calls = calls_of(self.envs, self.env_ranks)
         self._all_running = list(enumerate(self._calls.steps))
+        if isinstance(self._calls, VectorCalls):
+            self._calls.waits = not self.mid_batch_reset
         self._running, self._idle = self._all_running, []
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
@@ -257,7 +272,7 @@ class ResumableCollector(DecorrelatingStartCollector):
         try:
             set_state(env, state)
         except Exception as error:
-            EnvCalls(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
+            calls_of(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
             raise
 
     # Other environments ---------------------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ class Row(StepRow):
 
     Attributes:
         timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        valid: array ``[B]``, False where the row is blank; None if no row can be.
         columns: the fields of env_info, structures ``[B,...]``.
         env_timeout: the field of that name, or None.
     """
@@ -109,6 +110,7 @@ class Row(StepRow):
     def __init__(self, batch: Samples, t: int) -> None:
         super().__init__(batch.env.next_observation[t], batch.env.reward[t], batch.env.done[t])
         self.timeout = batch.env.timeout[t]
+        self.valid = None if batch.env.valid is None else batch.env.valid[t]
         env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
         columns = () if env_info is None else tuple(env_info)
         self._fields: tuple = () if env_info is None else env_info._fields

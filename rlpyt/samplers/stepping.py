@@ -32,7 +32,7 @@ class EnvCalls:
 
     def step(
         self,
-        running: Iterable[tuple[int, Callable]],
+        running: Iterable[tuple[int, Any]],
         action: Any,
         row: StepRow,
         when: Callable[[int], str],

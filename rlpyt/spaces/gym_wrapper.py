@@ -145,6 +145,28 @@ class GymSpaceWrapper(Space):
             return value + self._start
         return np.asarray(value, dtype=self._gym_dtype)
 
+    def convert_into(self, values: Any, out: Any) -> None:
+        """Translate values ``[n,...]`` of a gym vector into their rlpyt form, and write them into `out`, arrays ``[n,...]``.
+
+        Raises:
+            ValueError: wrong shape or keys. TypeError: a dtype that cannot hold the values. Both name the part.
+        """
+        if self.is_structured:
+            try:
+                parts = [values[key] for key, _ in self._parts]
+            except (KeyError, IndexError, TypeError):
+                keys = [key for key, _ in self._parts]
+                raise ValueError(f"{self._path}: expected the parts {keys}, got {values!r}.") from None
+            for value, (_, part), part_out in zip(parts, self._parts, tuple(out)):
+                part.convert_into(value, part_out)
+            return
+        array = np.asarray(values)
+        if array.shape != out.shape:
+            raise ValueError(f"{self._path}: expected shape {out.shape}, got {array.shape}.")
+        if array.dtype != self._gym_dtype and not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
+            raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
+        out[...] = array if self._start is None else array - self._start
+
     def _to_index(self, value: Any) -> np.integer:
         start = self._start or 0
         try:

@@ -15,6 +15,7 @@ EXTRAS: dict[str | None, tuple[str, ...]] = {
     "video": ("PIL", "imageio_ffmpeg", "pygame"),
     "box2d": ("Box2D", "pygame"),
     "wandb": ("wandb",),
+    "envpool": ("envpool",),
     "ray": ("ray",),
     "minari": ("minari", "h5py"),
 }

@@ -40,6 +40,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.rows",
     "rlpyt.samplers.signals",
     "rlpyt.samplers.stepping",
+    "rlpyt.samplers.vector",
     "rlpyt.samplers.workers",
     "rlpyt.utils.completed",
     "rlpyt.utils.extras",

@@ -19,7 +19,7 @@ from rlpyt.replays.sequence.frame import (
 )
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
-from rlpyt.returns import discount_return_n_step, valid_from_done
+from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of, namedarraytuple
@@ -194,7 +194,7 @@ class R2D1(DQN):
         y = self.value_scale(return_ + discount * self.inv_value_scale(qs.max(dim=-1).values[end]))
         _, abs_errors = td_losses(y - q, self.delta_clip)
 
-        valid = valid_from_done(env.done)  # [T,B], steps of the first episode
+        valid = valid_steps(env.done, env.valid, until_done=True)  # [T,B], steps of the first episode
         if env.timeout is not None:
             truncated = (env.timeout * valid).any(dim=0)  # [B], targets would bootstrap from the end of that episode
             valid[:-1] *= ~(done_n.bool() & truncated)

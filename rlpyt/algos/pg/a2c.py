@@ -8,7 +8,7 @@ import torch
 
 from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
 from rlpyt.utils.collections import namedarraytuple
-from rlpyt.utils.tensor import huber, valid_mean
+from rlpyt.utils.tensor import huber, mean_of_valid
 
 # What the loss is of, [T,B,...]. If another policy acted, `lagging` holds what returns are computed from, which are then None.
 LossInputs = namedarraytuple(
@@ -72,8 +72,8 @@ class A2C(OnPolicyAlgorithm):
         dist = self.agent.distribution
         return_, advantage, valid = self.targets(inputs, dist_info)
 
-        pi_loss = -valid_mean(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
-        value_loss = valid_mean(huber(value - return_)[0], valid)
+        pi_loss = -mean_of_valid(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
+        value_loss = mean_of_valid(huber(value - return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
         explained_variance = None if inputs.lagging is None else self.explained_variance

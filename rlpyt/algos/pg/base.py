@@ -17,8 +17,8 @@ from rlpyt.algos.pg.rewards import RewardScale
 from rlpyt.algos.schedules import SCHEDULE, Schedule, factor_at
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_from_done
-from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded
+from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_steps
+from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.quick_args import save__init__args
@@ -166,9 +166,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         """
         if self._reward_scale is None:
             return samples
-        done = samples.env.done
-        valid = None if self.mid_batch_reset else valid_from_done(done).bool()
-        return samples._replace(env=samples.env._replace(reward=self._reward_scale.scaled(samples.env.reward, done, valid)))
+        samples = with_zeros_in_blanks(as_recorded(samples))
+        env = samples.env
+        valid = valid_steps(env.done, env.valid, until_done=not self.mid_batch_reset)
+        reward = self._reward_scale.scaled(env.reward, env.done, None if valid is None else valid.bool())
+        return samples._replace(env=env._replace(reward=reward))
 
     def read(self, OptInfoCls: type, updates: Sequence[Any]) -> Any:
         """Return the results of an iteration's updates as lists of floats, with diagnostics of the iteration; reads the device once."""
@@ -206,10 +208,10 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         Returns:
             return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0). valid is None if all steps are valid, that is, with a feed-forward
-            agent and environments that are reset inside the batch. A recurrent agent learns from a column only up to the first `done`:
-            recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
+            agent and environments that are reset inside the batch without blank rows. A recurrent agent learns from a column only up to
+            the first `done`: recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
         """
-        samples = as_recorded(samples)
+        samples = with_zeros_in_blanks(as_recorded(samples))
         env, value = samples.env, samples.agent.agent_info.value
         inputs = dict(
             reward=env.reward,
@@ -220,7 +222,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             timeout=env.timeout,
             timeout_value=samples.agent.timeout_value,
         )
-        valid = valid_from_done(env.done) if not self.mid_batch_reset or self.agent.recurrent else None
+        valid = valid_steps(env.done, env.valid, until_done=not self.mid_batch_reset or self.agent.recurrent)
         if ratio is not None:
             if valid is not None:  # Ratios of invalid steps are meaningless; they could be infinite.
                 ratio = torch.where(valid.bool(), ratio.detach(), 1)
@@ -238,13 +240,13 @@ class PolicyGradientAlgo(RlAlgorithm):
 
     def for_returns(self, samples: Any) -> Samples:
         """Return the fields of a batch that `process_returns` needs, with `ratio` or without: to compute returns on another device."""
-        samples = as_recorded(samples)
+        samples = with_zeros_in_blanks(as_recorded(samples))
         env, agent = samples.env, samples.agent
         nothing = dict.fromkeys(env._fields)
         agent_info = agent.agent_info._replace(prev_rnn_state=None) if self.agent.recurrent else agent.agent_info
         return Samples(
             agent=AgentSamplesBsv(None, None, agent_info, agent.bootstrap_value, agent.timeout_value),
-            env=env._replace(**{**nothing, "reward": env.reward, "done": env.done, "timeout": env.timeout}),
+            env=env._replace(**{**nothing, "reward": env.reward, "done": env.done, "timeout": env.timeout, "valid": env.valid}),
         )
 
     def agent_inputs(self, samples: Any) -> AgentInputs:
@@ -252,6 +254,7 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         For a model that declares ``uses_prev_action = False``, they are neither copied nor set to null, since the model ignores them.
         """
+        samples = with_zeros_in_blanks(samples)
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
         if uses_prev_action(type(unwrap_ddp(self.agent.model))):  # type: ignore[arg-type]
@@ -263,15 +266,16 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Add the observations of this batch to the statistics of an agent that normalizes them.
 
         Called after the gradient updates. They then see observations normalized as during action selection, so PPO's likelihood ratios
-        start at exactly one. Rows of environments that wait for a reset are left out, since they hold no observations. A recurrent agent
-        also adds observations that it does not learn from.
+        start at exactly one. Blank rows, and those of environments that wait for a reset, are left out, since they hold no observations.
+        A recurrent agent also adds observations that it does not learn from.
         """
         agent = CompletedPgAgent(self.agent)
         update_obs_rms = agent.update_obs_rms
         if update_obs_rms is not None and agent.normalizes_observations:
             observation = samples.env.observation
-            if not self.mid_batch_reset:
-                observation = observation[valid_from_done(samples.env.done).bool()]  # [n,...]
+            valid = valid_steps(samples.env.done, samples.env.valid, until_done=not self.mid_batch_reset)
+            if valid is not None:
+                observation = observation[valid.bool()]  # [n,...]
             update_obs_rms(observation)
 
 

@@ -18,7 +18,7 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, Number, checked
 from rlpyt.utils.structures import map_structure
-from rlpyt.utils.tensor import huber, valid_mean
+from rlpyt.utils.tensor import huber, mean_of_valid
 
 # The fields of `rlpyt.algos.pg.base.OptInfo`, and two more.
 OptInfo = namedtuple(
@@ -332,12 +332,12 @@ class PPO(OnPolicyAlgorithm):
         if valid is not None:  # Records of invalid steps are meaningless; their ratio could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
-        pi_loss = -valid_mean(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
+        pi_loss = -mean_of_valid(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
         value_losses = huber(value - return_)[0]
         if old_value is not None:
             clipped = old_value + (value - old_value).clamp(-self.ratio_clip, self.ratio_clip)
             value_losses = torch.maximum(value_losses, huber(clipped - return_)[0])
-        value_loss = valid_mean(value_losses, valid)
+        value_loss = mean_of_valid(value_losses, valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
         self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), ratio.detach(), valid)

@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.envs.vector import VectorEnvs
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
@@ -256,6 +257,13 @@ class ParallelSamplerBase(BaseSampler):
         self._progress = np_mp_array(n_workers, np.int64)  # Each worker counts its own time steps.
         self._columns = columns = self._share(self.batch_spec.B, n_workers)
         self._eval_columns = eval_columns = self._share(self.eval_n_envs, n_workers)
+        for EnvCls, shares, total in (
+            (self.EnvCls, columns, f"batch_B={self.batch_spec.B}"),
+            (self.eval_EnvCls, eval_columns, f"eval_n_envs={self.eval_n_envs}"),
+        ):
+            for share in shares:
+                if share and isinstance(EnvCls, VectorEnvs):
+                    EnvCls.check_share(len(share), f"a worker has {len(share)} of {total} ({n_workers} workers)")
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [
             dict(

@@ -1,0 +1,602 @@
+"""Environments that step together: vectors, and the adapters that make them of Gymnasium's vectors, ale-py's and EnvPool's.
+
+A sampler is told that its environments come as vectors by ``EnvCls=VectorEnvs(make)``. Each process that steps environments then makes one
+vector, with an environment for each of its columns of the batch.
+
+What happens after the last step of an episode is the vector's `autoreset_mode`, with Gymnasium's names::
+
+    SAME_STEP   the vector resets the environment in the same step. It returns the first observation of the next episode, and the last one
+                of the episode separately
+    NEXT_STEP   the vector resets the environment by the next step, which ignores the action. This row of the batch is blank
+    DISABLED    the sampler resets the environment, by `reset_into` with a mask
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.gym import InfoConverter
+from rlpyt.envs.state import get_gym_state, set_gym_state
+from rlpyt.spaces.base import Space
+from rlpyt.spaces.composite import child_seeds
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
+from rlpyt.utils.extras import import_error
+from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.processors import allowed_cpus
+from rlpyt.utils.recipes import Recorded
+
+NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
+AUTORESET_MODES = (NEXT_STEP, SAME_STEP, DISABLED)
+
+# The results of one step of n environments. A vector may reuse their memory at the next call.
+#   reward             [n], numbers
+#   terminated         [n], bool
+#   truncated          [n], bool
+#   infos              namedtuple of arrays [n,...] (possibly nested), the same at every step; None for no further information
+#   final_observation  structure [n,...], of a SAME_STEP vector if an episode ended: rows of ended episodes hold their last observation
+VectorStep = namedtuple("VectorStep", ["reward", "terminated", "truncated", "infos", "final_observation"], defaults=(None, None))
+
+
+class VectorEnv:
+    """`n` environments that step together, with the same spaces.
+
+    A vector of your own sets `n`, `_action_space`, `_observation_space` (spaces of one environment) and `autoreset_mode`, and defines
+    `step_into`, `reset_into` and `seed`. `rlpyt.envs.vector_contract.check_vector_env` tests whether it keeps the rules below.
+
+    Attributes:
+        n: number of environments.
+        autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED.
+        resets_some: whether `reset_into` can reset some of the environments. DISABLED vectors must be able to.
+        truncates_only_at_horizon: as in `rlpyt.envs.base.Env`.
+    """
+
+    n: int
+    autoreset_mode = SAME_STEP
+    resets_some = False
+    truncates_only_at_horizon = False
+    _action_space: Space
+    _observation_space: Space
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        """Step all environments.
+
+        Args:
+            actions: structure ``[n,...]``.
+            observation_out: arrays ``[n,...]``, or namedarraytuple of them, in which to write the observations after the step: the last
+                one of an episode that ends, but in a SAME_STEP vector the first one of the next episode.
+
+        Returns:
+            a `VectorStep`. In a NEXT_STEP vector, an environment whose episode ended in the step before is reset instead of stepped; its
+            entries of the `VectorStep` are ignored.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define step_into(actions, observation_out).")
+
+    def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
+        """Start new episodes and write their first observations.
+
+        Args:
+            observation_out: as in `step_into`.
+            which: bool ``[n]``, the environments to reset, and the only rows of `observation_out` to write; None means all. Only a vector
+                that `resets_some` gets a mask.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define reset_into(observation_out, which=None).")
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Seed environment ``i`` by ``seeds[i]``, and the spaces; takes effect at the next `reset_into` of all environments.
+
+        Equal seeds must lead to equal episodes. In a vector whose environments share one random generator, they do so only with the same
+        number of environments.
+        """
+        for space, space_seed in zip(self.spaces, child_seeds(seeds[0], 2)):
+            if hasattr(space, "seed"):
+                space.seed(space_seed)
+
+    def get_state(self) -> Any:
+        """Return the state of all environments as plain data. `NotPlain` says that it is unknown."""
+        raise NotPlain(f"{type(self).__name__} does not define get_state.")
+
+    def set_state(self, state: Any) -> None:
+        """Restore a state that `get_state` returned."""
+        raise NotImplementedError(f"{type(self).__name__} does not define set_state(state).")
+
+    @property
+    def action_space(self) -> Space:
+        """The space of actions of one environment."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> Space:
+        """The space of observations of one environment."""
+        return self._observation_space
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """``EnvSpaces(observation, action)`` of one environment."""
+        return EnvSpaces(observation=self.observation_space, action=self.action_space)
+
+    @property
+    def horizon(self) -> int | None:
+        """Largest number of steps in an episode, or None if it is not known."""
+        return None
+
+    def close(self) -> None:
+        """Free resources; may be called more than once."""
+
+
+class VectorEnvs(Recorded):
+    """Tells a sampler that its environments come as vectors: ``EnvCls=VectorEnvs(make)``.
+
+    Args:
+        make: function that makes a vector: ``make(num_envs=n, **env_kwargs)`` returns a `VectorEnv` or a ``gymnasium.vector.VectorEnv``.
+            Such functions are ``gymnasium.make_vec``, `make_ale` and `make_envpool`.
+        n: number of environments of each vector; None for as many as each process has columns of the batch.
+
+    Raises:
+        TypeError: `make` cannot be called. ValueError: `n` is not a positive integer.
+    """
+
+    def __init__(self, make: Callable[..., Any], n: int | None = None) -> None:
+        if not callable(make):
+            raise TypeError(f"VectorEnvs needs a function that makes a vector, make(num_envs=n, **env_kwargs), got {make!r}.")
+        if n is not None and not (isinstance(n, int) and n >= 1):
+            raise ValueError(f"n={n!r} must be a number of environments, at least 1, or None for as many as a process has columns.")
+        self.make, self.n = make, n
+        self.__signature__ = _signature(make)  # Tells samplers which env_kwargs are possible.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "__signature__"}
+
+    def __call__(self, num_envs: int | None = None, **env_kwargs: Any) -> VectorEnv:
+        """Make a vector of `num_envs` environments (by default `n`, or one).
+
+        Raises:
+            ValueError: the number is another one than `n`, or the vector has another number.
+        """
+        num_envs = num_envs or self.n or 1
+        self.check_share(num_envs, f"{num_envs} environments are asked for")
+        vector = as_vector(self.make(num_envs=num_envs, **env_kwargs))
+        if vector.n != num_envs:
+            wrong, vector_n = type(vector).__name__, vector.n
+            vector.close()
+            raise ValueError(
+                f"make(num_envs={num_envs}) returned a {wrong} of {vector_n} environments: it must make as many as num_envs says."
+            )
+        return vector
+
+    def check_share(self, n_columns: int, where: str) -> None:
+        """Raise ValueError if vectors of `n` environments do not fit a process with this number of columns; `where` says which."""
+        if self.n is not None and n_columns != self.n:
+            raise ValueError(
+                f"VectorEnvs(n={self.n}) makes vectors of {self.n} environments, but {where}: a process steps one vector, with an "
+                "environment for each of its columns. Leave n out, or choose batch_B (or eval_n_envs) and the number of workers to fit."
+            )
+
+
+def _signature(make: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of `make` without num_envs."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
+        return inspect.signature(lambda **env_kwargs: None)
+    return inspect.Signature([parameter for name, parameter in parameters.items() if name != "num_envs"])
+
+
+def as_vector(vector: Any) -> VectorEnv:
+    """Return a vector of any kind as a `VectorEnv`.
+
+    Raises:
+        TypeError: it is none. ValueError: it is one that cannot be used, see `GymVectorEnv`.
+    """
+    if isinstance(vector, VectorEnv):
+        return vector
+    if _is_a(vector, "EnvPoolMixin"):
+        raise TypeError(
+            "EnvPool seeds its environments when it makes them, so the sampler must make them: give VectorEnvs(make_envpool), of "
+            "rlpyt.envs.vector, and env_kwargs=dict(task_id=...)."
+        )
+    if is_gym_vector(vector):
+        return (AleVectorEnv if hasattr(vector.unwrapped, "ale") else GymVectorEnv)(vector)
+    raise TypeError(f"{vector!r} is no vector: make must return a rlpyt.envs.vector.VectorEnv or a gymnasium.vector.VectorEnv.")
+
+
+def is_gym_vector(env: Any) -> bool:
+    """Return whether `env` is a vector with the interface of Gymnasium, and not a single environment."""
+    return hasattr(env, "num_envs") and hasattr(env, "single_observation_space")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gymnasium
+# ---------------------------------------------------------------------------------------------------------------------
+class GymVectorEnv(VectorEnv):
+    """Gives a ``gymnasium.vector.VectorEnv`` the interface of `VectorEnv`, in each of its three autoreset modes.
+
+    Observations and actions are translated as by `rlpyt.envs.gym.GymEnvWrapper`. So are infos: the constructor finds their fields with one
+    reset and one step with random actions. Entries that are not arrays of numbers are left out.
+
+    Args:
+        env: the vector.
+        act_null_value, obs_null_value, force_float32: as of `GymEnvWrapper`.
+        info_example: keys that do not appear at the first step, such as ``dict(episode=dict(r=0.0, l=0))`` of Gymnasium's
+            ``RecordEpisodeStatistics``, with a value of one environment for steps without them.
+
+    Raises:
+        ValueError: the vector does not tell a known autoreset mode, or its environments have different spaces.
+    """
+
+    _action_space: GymSpaceWrapper
+    _observation_space: GymSpaceWrapper
+    _left_out: tuple[str, ...] = ("final_obs", "final_info")
+
+    def __init__(
+        self,
+        env: Any,
+        act_null_value: Any = 0,
+        obs_null_value: Any = 0,
+        force_float32: bool = True,
+        info_example: Mapping | None = None,
+    ) -> None:
+        self.env, self.n = env, int(env.num_envs)
+        self.autoreset_mode = self._mode()
+        self._check_spaces()
+        action_space, observation_space = copy.deepcopy((env.single_action_space, env.single_observation_space))
+        self._action_space = GymSpaceWrapper(action_space, act_null_value, "action", force_float32)
+        self._observation_space = GymSpaceWrapper(observation_space, obs_null_value, "observation", force_float32)
+        self._takes_list = _is_a(env.unwrapped, "SyncVectorEnv", "AsyncVectorEnv")
+        self.resets_some = self._takes_list or self.autoreset_mode == DISABLED
+        self._seeds: list[int] | None = None
+        self._memory: Any = None  # Of all observations, where only some are to be written.
+        self._probe({} if info_example is None else info_example)
+
+    def _mode(self) -> str:
+        mode = self.env.metadata.get("autoreset_mode")
+        mode = getattr(mode, "value", mode)
+        if mode not in AUTORESET_MODES:
+            raise ValueError(
+                f"{self.env} does not tell how it resets environments: its metadata['autoreset_mode'] is {mode!r}, and must be one of "
+                f"gymnasium.vector.AutoresetMode ({', '.join(AUTORESET_MODES)})."
+            )
+        return mode
+
+    def _check_spaces(self) -> None:
+        from gymnasium.vector.utils import batch_space
+
+        env = self.env
+        for what, of_one, of_all in (
+            ("observations", env.single_observation_space, env.observation_space),
+            ("actions", env.single_action_space, env.action_space),
+        ):
+            if batch_space(of_one, self.n) != of_all:
+                raise ValueError(
+                    f"The environments of {env} have different spaces of {what}: {of_all!r} is not {self.n} times {of_one!r}. One agent "
+                    "acts for all, so give environments with equal spaces."
+                )
+
+    def _probe(self, info_example: Mapping) -> None:
+        """Find the fields of infos with one reset and one step."""
+        self.env.reset()
+        space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
+        space.seed(0)
+        step = self.env.step(space.sample())
+        if not isinstance(step, tuple) or len(step) != 5:
+            raise TypeError(f"step() of {self.env} must return (observations, rewards, terminated, truncated, infos), got {step!r}.")
+        example = {**self._own_info(step[4]), **_repeated(info_example, self.n)}
+        self._to_infos = InfoConverter(example, "info")
+        self._no_infos = self._to_infos.constant is not None
+
+    def _own_info(self, infos: Mapping) -> dict:
+        """Return infos without their masks (key ``_x`` beside ``x``) and without what is told elsewhere."""
+        is_mask = {key for key in infos if key.startswith("_") and key[1:] in infos}
+        return {
+            key: self._own_info(value) if isinstance(value, Mapping) else value
+            for key, value in infos.items()
+            if key not in is_mask and key not in self._left_out
+        }
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        """Step the vector."""
+        observation, reward, terminated, truncated, infos = self.env.step(self._action_space.revert(actions))
+        self._observation_space.convert_into(observation, observation_out)
+        final = None
+        if self.autoreset_mode == SAME_STEP:
+            ended = np.logical_or(terminated, truncated)
+            if ended.any():
+                final = self._final_observation(infos, ended)
+                infos = _of_steps(infos, ended) if "final_info" in infos else infos
+        return VectorStep(reward, terminated, truncated, self._as_infos(infos), final)
+
+    def _as_infos(self, infos: Mapping) -> Any:
+        return None if self._no_infos else self._to_infos(infos)
+
+    def _final_observation(self, infos: Mapping, ended: np.ndarray) -> Any:
+        """Return the last observations of episodes that `ended` [n], in a structure [n,...]."""
+        final = infos.get("final_obs")
+        if final is None:
+            raise ValueError(f"{self.env} ended an episode in SAME_STEP mode without infos['final_obs'], the observation that ended it.")
+        out = self._scratch()
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            rows = [self._observation_space.convert(final[i]) if ended[i] else None for i in range(self.n)]
+            for i, row in enumerate(rows):
+                if row is not None:
+                    out[i] = row
+        else:
+            self._observation_space.convert_into(final, out)
+        return out
+
+    def _scratch(self) -> Any:
+        if self._memory is None:
+            self._memory = buffer_from_example(self._observation_space.null_value(), (self.n,), share_memory=False)
+        return self._memory
+
+    def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
+        """Reset the vector, with the seeds of a preceding call of `seed` if any; or some of its environments."""
+        if which is None:
+            seeds, self._seeds = self._seeds, None
+            observation, _ = self.env.reset(seed=None if seeds is None else self._reset_seed(seeds))
+            self._observation_space.convert_into(observation, observation_out)
+            return
+        observation, _ = self.env.reset(options={"reset_mask": np.array(which, bool)})
+        scratch = self._scratch()
+        self._observation_space.convert_into(observation, scratch)
+        for row, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
+            out[which] = row[which]
+
+    def _reset_seed(self, seeds: Sequence[int]) -> Any:
+        """Return the argument ``seed`` of the vector's ``reset``: a list if its environments have random numbers of their own."""
+        return list(seeds) if self._takes_list else int(seeds[0])
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Seed the environments at the next reset. A vector with one random generator gets the first seed only."""
+        super().seed(seeds)
+        self._seeds = [int(seed) for seed in seeds]
+        for env, seed in zip(getattr(self.env.unwrapped, "envs", ()), seeds):
+            for space, space_seed in zip((env.action_space, env.observation_space), child_seeds(int(seed), 2)):
+                space.seed(space_seed)  # The environment may sample from its spaces.
+
+    def get_state(self) -> dict:
+        """Return the state, of a vector whose environments are in this process, or that is written in Python."""
+        env = self.env
+        if _is_a(env, "AsyncVectorEnv") or (_is_a(env.unwrapped, "SyncVectorEnv") and env is not env.unwrapped):
+            raise NotPlain(f"The state of {env} is unknown.")
+        if _is_a(env, "SyncVectorEnv"):
+            state = [get_gym_state(each) for each in env.envs], to_plain(np.array(env._autoreset_envs))
+        else:
+            state = get_gym_state(env), None
+        return dict(env=state, seeds=self._seeds)
+
+    def set_state(self, state: Any) -> None:
+        """Restore a state that `get_state` returned."""
+        check_form(state, dict(env=tuple, seeds=(list, type(None))), "The state of GymVectorEnv")
+        envs, resets = state["env"]
+        if resets is None:
+            set_gym_state(self.env, envs)
+        else:
+            check_form(envs, list, "The state of GymVectorEnv")
+            for env, env_state in zip(self.env.envs, envs, strict=True):
+                set_gym_state(env, env_state)
+            self.env._autoreset_envs = from_plain(resets, "The state of GymVectorEnv")
+        self._seeds = state["seeds"]
+
+    def render(self) -> Any:
+        """Return the picture of the first environment."""
+        return self.env.render()[0]
+
+    @property
+    def horizon(self) -> int | None:
+        """Time limit of an episode (env steps), from the vector's spec; None if unknown."""
+        return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
+
+    def close(self) -> None:
+        """Close the vector."""
+        env, self.env = self.env, None
+        if env is not None:
+            env.close()
+
+
+def _is_a(env: Any, *names: str) -> bool:
+    return any(cls.__name__ in names for cls in type(env).__mro__)
+
+
+def _repeated(example: Mapping, n: int) -> dict:
+    """Return an info example of one environment for `n` of them."""
+    return {
+        key: _repeated(value, n) if isinstance(value, Mapping) else np.repeat(np.asarray(value)[None], n, axis=0)
+        for key, value in example.items()
+    }
+
+
+def _of_steps(infos: Mapping, ended: np.ndarray) -> dict:
+    """Return the infos of a SAME_STEP vector with those of the last step, not of the reset, where an episode `ended` [n]."""
+    others = {key: value for key, value in infos.items() if key not in ("final_obs", "final_info")}
+    return _chosen(others, infos["final_info"], ended)
+
+
+def _chosen(infos: Mapping, final: Mapping, ended: np.ndarray) -> dict:
+    chosen: dict[str, Any] = {}
+    for key in {**infos, **final}:
+        value, last = infos.get(key), final.get(key)
+        if isinstance(value, Mapping) or isinstance(last, Mapping):
+            chosen[key] = _chosen(value or {}, last or {}, ended)
+        else:
+            chosen[key] = merged = np.array(last if value is None else value)
+            if last is not None:  # Otherwise a wrapper has added it, and it is of the step.
+                merged[ended] = last[ended]
+            if value is None:
+                merged[~ended] = 0
+    return chosen
+
+
+def _check_numbers(actions: np.ndarray, n: int | None) -> None:
+    """Raise ValueError unless all actions are from 0 to n - 1; None for other than discrete actions."""
+    if n is not None and not (0 <= actions.min() and actions.max() < n):
+        raise ValueError(f"action: expected numbers from 0 to {n - 1}, got {actions}.")
+
+
+class AleVectorEnv(GymVectorEnv):
+    """Gives ale-py's ``AtariVectorEnv`` the interface of `VectorEnv`: ``VectorEnvs(make_ale)``.
+
+    Raises:
+        ValueError: the vector returns batches of other sizes than its number of environments.
+    """
+
+    def __init__(self, env: Any, **kwargs: Any) -> None:
+        if env.unwrapped.batch_size != env.num_envs:
+            raise ValueError(
+                f"batch_size={env.unwrapped.batch_size} of AtariVectorEnv must be left out: a step is to return all {env.num_envs} "
+                "environments."
+            )
+        super().__init__(env, **kwargs)
+        self.resets_some = True
+
+    _left_out = ("final_obs", "final_info", "env_id")
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        """Step the vector; ValueError for an action that is none of the space, which ale-py would not notice."""
+        _check_numbers(actions, getattr(self.env.single_action_space, "n", None))
+        return super().step_into(actions, observation_out)
+
+    def _reset_seed(self, seeds: Sequence[int]) -> np.ndarray:
+        return np.array(seeds, np.int64) % 2**31
+
+    def get_state(self) -> dict:
+        """Raise NotPlain: the state is unknown."""
+        raise NotPlain("ale-py does not tell the state of its vectors.")
+
+
+def make_ale(game: str = "pong", num_envs: int = 1, **kwargs: Any) -> AleVectorEnv:
+    """Make a vector of Atari games by ale-py, which steps them in threads.
+
+    Args:
+        game: name of the game, such as "pong" or "ms_pacman".
+        num_envs: number of environments.
+        kwargs: further arguments of ``ale_py.vector_env.AtariVectorEnv``.
+
+    Raises:
+        ImportError: ale-py is missing. ValueError: there is no such game.
+    """
+    try:
+        from ale_py import roms
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError as error:
+        raise import_error("make_ale needs", "atari", error) from error
+    if game not in (games := roms.get_all_rom_ids()):
+        raise ValueError(f"game={game!r} is no game of ale-py. {did_you_mean(game, games)}")
+    return AleVectorEnv(AtariVectorEnv(game, num_envs, **kwargs))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# EnvPool
+# ---------------------------------------------------------------------------------------------------------------------
+class EnvPoolVectorEnv(VectorEnv):
+    """A vector of EnvPool, which steps its environments in threads: ``VectorEnvs(make_envpool)``.
+
+    EnvPool seeds its environments when it makes them, so `seed` makes them anew. It resets an environment by the next step (NEXT_STEP).
+
+    Args:
+        make: makes the pool: ``make(seed=[...])``, with one seed per environment, or without an argument.
+        n: number of environments.
+
+    Raises:
+        ValueError: the pool does not return all environments at every step.
+    """
+
+    autoreset_mode = NEXT_STEP
+    resets_some = True
+    _action_space: GymSpaceWrapper
+    _observation_space: GymSpaceWrapper
+    _left_out = ("env_id", "players")
+
+    def __init__(self, make: Callable[..., Any], n: int) -> None:
+        self._make, self.n = make, n
+        self.env = env = make()
+        if env.config["batch_size"] != n:
+            raise ValueError(
+                f"batch_size={env.config['batch_size']} of EnvPool must be left out: a step is to return all {n} environments."
+            )
+        self._action_space = GymSpaceWrapper(copy.deepcopy(env.action_space), 0, "action")
+        self._observation_space = GymSpaceWrapper(copy.deepcopy(env.observation_space), 0, "observation")
+        self._n_actions = getattr(env.action_space, "n", None)
+        self.env.reset()
+        action = np.stack([np.asarray(self._action_space.null_value())] * n)
+        example = {key: value for key, value in env.step(self._action_space.revert(action))[4].items() if key not in self._left_out}
+        self._to_infos = InfoConverter(example, "info")
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        """Step the pool.
+
+        Raises:
+            ValueError: an action is none of the space, for which EnvPool itself has no check.
+        """
+        _check_numbers(actions, self._n_actions)
+        observation, reward, terminated, truncated, infos = self.env.step(self._action_space.revert(actions))
+        self._observation_space.convert_into(observation, observation_out)
+        return VectorStep(reward, terminated, truncated, None if self._to_infos.constant is not None else self._to_infos(infos))
+
+    def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
+        """Reset all environments, or those of the mask `which`."""
+        if which is None:
+            self._observation_space.convert_into(self.env.reset()[0], observation_out)
+            return
+        ids = np.flatnonzero(which).astype(np.int32)
+        observation = self.env.reset(ids)[0]
+        scratch = buffer_from_example(self._observation_space.null_value(), (len(ids),), share_memory=False)
+        self._observation_space.convert_into(observation, scratch)
+        for rows, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
+            out[which] = rows
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Make the environments anew, with these seeds modulo 2**31."""
+        super().seed(seeds)
+        self.close()
+        self.env = self._make(seed=[int(seed) % 2**31 for seed in seeds])
+
+    @property
+    def horizon(self) -> int | None:
+        """Time limit of an episode (env steps)."""
+        return self.env.config.get("max_episode_steps")
+
+    def close(self) -> None:
+        """Close the pool."""
+        env, self.env = self.env, None
+        if env is not None:
+            env.close()
+
+
+_TASKS = "envpool.list_all_envs() has all of them."
+
+
+def make_envpool(task_id: str, num_envs: int = 1, **kwargs: Any) -> EnvPoolVectorEnv:
+    """Make a vector of EnvPool.
+
+    Args:
+        task_id: such as "Pong-v5" or "HalfCheetah-v4"; ``envpool.list_all_envs()`` has them all.
+        num_envs: number of environments.
+        kwargs: further arguments of ``envpool.make``. `num_threads` is, if not given, the number of processors of this process.
+
+    Raises:
+        ImportError: EnvPool is missing. ValueError: there is no such task.
+    """
+    try:
+        import envpool
+    except ImportError as error:
+        if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise ImportError(
+                f"make_envpool needs EnvPool, which has packages for Python 3.11 to 3.13 only; this is Python {version}."
+            ) from error
+        raise import_error("make_envpool needs", "envpool", error) from error
+    tasks = envpool.list_all_envs()
+    if task_id not in tasks:
+        raise ValueError(f"task_id={task_id!r} is no task of EnvPool. {did_you_mean(task_id, tasks, _TASKS)}")
+    kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
+    return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs)

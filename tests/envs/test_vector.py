@@ -1,0 +1,241 @@
+"""Adapters of vectors: against the library's own loop, and against single environments."""
+
+import functools
+import importlib.util
+
+import gymnasium
+import numpy as np
+import pytest
+from agents_for_tests import RandomAgent
+from envs import GymCounting, make_gym_vector
+from gymnasium import spaces
+from tiers import full
+
+from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.envs.vector import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    GymVectorEnv,
+    VectorEnvs,
+    as_vector,
+    make_ale,
+    make_envpool,
+)
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.buffer import buffer_from_example
+from rlpyt.utils.seed import env_seed
+
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed.")
+MODES = [NEXT_STEP, SAME_STEP, DISABLED]
+
+
+def memory(vector):
+    return buffer_from_example(vector.observation_space.null_value(), (vector.n,), share_memory=False)
+
+
+class Structured(gymnasium.Env):
+    """Nested observations and actions, of all kinds of dtype; infos with arrays and dictionaries."""
+
+    def __init__(self):
+        box = spaces.Box(-9, 9, (2, 3), np.float64)
+        self.observation_space = spaces.Dict(
+            {"a.b": box, "n": spaces.Discrete(7, start=2), "pair": spaces.Tuple((box, spaces.MultiBinary(3)))}
+        )
+        self.action_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,), np.float64), "k": spaces.Discrete(4, start=1)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), self.info(np.zeros(2))
+
+    def info(self, x):
+        return dict(t=self.t, inner=dict(x=np.array(x, np.float32), half=self.t / 2), name="left out")
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.t += 1
+        return self.observation_space.sample(), float(action["x"].sum() + action["k"]), self.t == 3, False, self.info(action["x"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("ignore:Not numbers")
+def test_structures_are_translated_as_for_single_environments(mode):
+    vector = as_vector(gymnasium.vector.SyncVectorEnv([Structured] * 2, autoreset_mode=mode))
+    single = GymEnvWrapper(Structured())
+    out, space = memory(vector), single.action_space
+    for each, seed in ((vector, [5, 6]), (single, 6)):
+        each.seed(seed)
+    vector.reset_into(out)
+    equal = functools.partial(np.testing.assert_equal)
+    equal([np.asarray(leaf) for leaf in flat(out[1])], [np.asarray(leaf) for leaf in flat(single.reset())])
+    for _ in range(3):
+        action = space.sample()
+        actions = buffer_from_example(action, (2,), share_memory=False)
+        actions[:] = action
+        step = vector.step_into(actions, out)
+        observation, reward, done, env_info = single.step(action)
+        assert (step.reward[1], step.terminated[1]) == (reward, done)
+        equal([leaf[1] for leaf in flat(step.infos)], flat(env_info)[:-1])
+        got = step.final_observation if mode == SAME_STEP and done else out
+        equal([np.asarray(leaf) for leaf in flat(got[1])], [np.asarray(leaf) for leaf in flat(observation)])
+        assert [leaf.dtype for leaf in flat(out)] == [np.asarray(leaf).dtype for leaf in flat(observation)]
+    vector.close()
+
+
+def flat(x):
+    return [leaf for part in x for leaf in flat(part)] if isinstance(x, tuple) else [x]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_that_appear_only_at_the_end_of_episodes_need_an_example(mode):
+    def wrapped(num_envs):
+        vector = gymnasium.wrappers.vector.RecordEpisodeStatistics(make_gym_vector(num_envs, mode, lengths=(3,)))
+        return GymVectorEnv(vector, info_example=dict(length=0, episode=dict(r=0.0, l=0)))
+
+    vector = VectorEnvs(wrapped)(num_envs=2)
+    out = memory(vector)
+    vector.seed([1, 2])
+    vector.reset_into(out)
+    for t in range(3):
+        infos = vector.step_into(np.zeros(2, int), out).infos
+        is_end = t == 2
+        assert infos.length.tolist() == [3 * is_end] * 2 and infos.episode.l.tolist() == [3 * is_end] * 2
+        np.testing.assert_allclose(infos.episode.r, 2.0 * is_end)
+        assert infos.step.tolist() == [t + 1] * 2
+
+
+def test_a_vector_without_lists_of_seeds_gets_the_first_one():
+    vectors = [VectorEnvs(gymnasium.make_vec)(num_envs=3, id="CartPole-v1", vectorization_mode="vector_entry_point") for _ in range(2)]
+    outs = [memory(vector) for vector in vectors]
+    for vector, out in zip(vectors, outs):
+        vector.seed([4, 5, 6])
+        vector.reset_into(out)
+    np.testing.assert_array_equal(*outs)
+    assert outs[0].any() and vectors[0].horizon == 500 and not vectors[0].resets_some
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: VectorEnvs(3), TypeError, "needs a function that makes a vector"),
+        (lambda: VectorEnvs(make_gym_vector, n=0), ValueError, "n=0 must be a number of environments"),
+        (lambda: VectorEnvs(lambda num_envs: GymCounting())(num_envs=2), TypeError, "is no vector"),
+        (lambda: make_ale("pongg"), ValueError, "game='pongg' is no game of ale-py. Did you mean 'pong'"),
+        (
+            lambda: VectorEnvs(make_ale)(num_envs=2, game="pong", batch_size=1),
+            ValueError,
+            "batch_size=1 of AtariVectorEnv must be left out",
+        ),
+    ],
+)
+def test_what_is_no_vector_is_told(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def sampled(make, env_kwargs, T=30, n_batches=4, B=2, seed=3):
+    """Sample with random actions; return batches, TrajInfos, and the seeds of environments."""
+    sampler = SerialSampler(VectorEnvs(make), env_kwargs, batch_T=T, batch_B=B, max_decorrelation_steps=0, keep_terminal_observations=True)
+    sampler.initialize(RandomAgent(), seed=seed)
+    batches, infos = [], []
+    for itr in range(n_batches):
+        samples, traj_infos = sampler.obtain_samples(itr)
+        batches.append(_copied(samples))
+        infos += traj_infos
+    sampler.shutdown()
+    return batches, infos, [env_seed(seed, "train_env", b) for b in range(B)]
+
+
+def _copied(x):
+    if isinstance(x, tuple):
+        return x._make(map(_copied, tuple(x)))
+    return None if x is None else x.numpy().copy()
+
+
+def check_replay(batches, infos, reset, step, b):
+    """Replay the recorded actions of column `b` in a fresh environment with `reset` and `step` of the library, one row after the other."""
+    observation, blank, lengths, returns = reset(), False, 0, 0.0
+    episodes = []
+    for batch in batches:
+        env = batch.env
+        n_final = n_terminal = 0
+        for t in range(len(env.reward)):
+            valid = env.valid is None or env.valid[t, b]
+            assert valid == (not blank)
+            if valid:
+                np.testing.assert_array_equal(env.observation[t, b], observation)
+            observation, reward, terminated, truncated = step(batch.agent.action[t, b])
+            if not valid:
+                assert env.done[t, b] and env.reward[t, b] == 0
+                blank = False
+                continue
+            assert env.reward[t, b] == np.float32(reward) and env.done[t, b] == (terminated or truncated)
+            assert env.timeout[t, b] == (truncated and not terminated)
+            lengths, returns = lengths + 1, returns + float(np.float32(reward))
+            if env.done[t, b]:
+                slots, k = (batch.final_observation, n_final) if env.timeout[t, b] else (batch.terminal_observation, n_terminal)
+                np.testing.assert_array_equal(slots[k, b], observation)
+                n_final, n_terminal = n_final + env.timeout[t, b], n_terminal + (not env.timeout[t, b])
+                episodes.append((lengths, returns))
+                lengths, returns, blank = 0, 0.0, True
+    assert episodes and set(episodes) <= {(info.Length, info.Return) for info in infos}
+
+
+def test_ale_is_sampled_as_its_own_loop_would_see_it():
+    from ale_py.vector_env import AtariVectorEnv
+
+    settings = dict(max_num_frames_per_episode=120, num_threads=1)
+    batches, infos, seeds = sampled(make_ale, dict(game="breakout", **settings))
+    for b in range(2):
+        fresh = AtariVectorEnv("breakout", 1, **settings)
+        check_replay(
+            batches,
+            infos,
+            lambda fresh=fresh, b=b: fresh.reset(seed=np.array([seeds[b] % 2**31]))[0][0],
+            lambda action, fresh=fresh: [part[0] for part in fresh.step(np.array([action]))[:4]],
+            b,
+        )
+        fresh.close()
+
+
+@needs_envpool
+@pytest.mark.parametrize("task_id", ["CartPole-v1", pytest.param("Pong-v5", marks=full)])
+def test_envpool_is_sampled_as_its_own_loop_would_see_it(task_id):
+    import envpool
+
+    settings = dict(task_id=task_id, max_episode_steps=17)
+    batches, infos, seeds = sampled(make_envpool, settings)
+    for b in range(2):
+        fresh = envpool.make(env_type="gymnasium", num_envs=1, seed=[seeds[b] % 2**31], **settings)
+        check_replay(
+            batches,
+            infos,
+            lambda fresh=fresh: fresh.reset()[0][0],
+            lambda action, fresh=fresh: [part[0] for part in fresh.step(np.array([action]))[:4]],
+            b,
+        )
+        fresh.close()
+
+
+@needs_envpool
+def test_what_envpool_does_not_know_or_check_is_told():
+    import envpool
+
+    with pytest.raises(ValueError, match="task_id='CartPoll-v1' is no task of EnvPool. Did you mean 'CartPole-v1'"):
+        make_envpool("CartPoll-v1")
+    vector = make_envpool("CartPole-v1", 2)
+    with pytest.raises(ValueError, match="expected numbers from 0 to 1"):
+        vector.step_into(np.array([0, 2]), memory(vector))
+    with pytest.raises(ValueError, match="batch_size=1 of EnvPool must be left out"):
+        make_envpool("CartPole-v1", 2, batch_size=1)
+    with pytest.raises(TypeError, match="give VectorEnvs.make_envpool."):
+        as_vector(envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("envpool") is not None, reason="EnvPool is installed.")
+def test_without_envpool_it_is_told_how_to_install_it():
+    with pytest.raises(ImportError, match=r"make_envpool needs packages that are not installed \(envpool\)"):
+        make_envpool("CartPole-v1")

@@ -29,6 +29,8 @@ from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, check
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 
+_TERMINAL, _TIMEOUT = int(StepType.TERMINAL), int(StepType.TIMEOUT)  # Comparisons with numbers are faster.
+
 
 def is_gym(env: Any) -> bool:
     """Return whether `env` is an environment of gymnasium or has the same methods, like those of classic gym."""
@@ -250,8 +252,8 @@ class InPlaceEnvironment:
         if type(env_step) is not EnvStep or env_step.step_type not in STEP_TYPES or env_step.reward is None:
             checked_step(env_step, self.env)
         write_observation(env_step.observation, observation_out)
-        self.timed_out = env_step.step_type == StepType.TIMEOUT
-        return env_step.reward, env_step.step_type >= StepType.TERMINAL, env_step.env_info
+        self.timed_out = env_step.step_type == _TIMEOUT
+        return env_step.reward, env_step.step_type >= _TERMINAL, env_step.env_info
 
 
 def as_in_place(env: Any) -> Env | InPlaceEnvironment:

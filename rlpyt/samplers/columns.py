@@ -133,7 +133,7 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
-        calls, row = EnvCalls(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
+        calls, row = EnvCalls(self.envs, self.env_ranks), StepRow(env_rows(inputs.observation, B), inputs.prev_reward, np.zeros(B, bool))
         outcomes: list[Outcome] = []
 
         def when(b: int) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt, write_observation
+from rlpyt.envs.base import Env, SteppableEnv, as_number, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt, write_observation
 from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
@@ -253,7 +253,8 @@ class InPlaceEnvironment:
             checked_step(env_step, self.env)
         write_observation(env_step.observation, observation_out)
         self.timed_out = env_step.step_type == _TIMEOUT
-        return env_step.reward, env_step.step_type >= _TERMINAL, env_step.env_info
+        reward = env_step.reward if type(env_step.reward) is float else as_number(env_step.reward)
+        return reward, env_step.step_type >= _TERMINAL, env_step.env_info
 
 
 def as_in_place(env: Any) -> Env | InPlaceEnvironment:

@@ -26,6 +26,7 @@ from rlpyt.envs.base import (
     Env,
     StatefulEnv,
     SteppableEnv,
+    as_number,
     close_env,
     forwarded_attribute,
     has_state,
@@ -43,6 +44,8 @@ from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env, seed_method
+
+_TERMINAL, _TIMEOUT = int(StepType.TERMINAL), int(StepType.TIMEOUT)  # Comparisons with numbers are faster.
 
 
 def is_gym(env: Any) -> bool:
@@ -266,8 +269,9 @@ class InPlaceEnvironment:
         if type(env_step) is not EnvStep or env_step.step_type not in STEP_TYPES or env_step.reward is None:
             checked_step(env_step, self.env)
         write_observation(env_step.observation, observation_out)
-        self.timed_out = env_step.step_type == StepType.TIMEOUT
-        return env_step.reward, env_step.step_type >= StepType.TERMINAL, env_step.env_info
+        self.timed_out = env_step.step_type == _TIMEOUT
+        reward = env_step.reward if type(env_step.reward) is float else as_number(env_step.reward)
+        return reward, env_step.step_type >= _TERMINAL, env_step.env_info
 
 
 def as_in_place(env: Any) -> SteppableEnv | InPlaceEnvironment:

@@ -326,7 +326,7 @@ class EvalCollector(BaseEvalCollector):
             agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
             examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
             buffer_ = build_step_buffer_np(examples, B, share_memory=False)
-        row = StepRow(buffer_.observation, buffer_.reward, buffer_.done)
+        row = StepRow(env_rows(buffer_.observation, B), buffer_.reward, buffer_.done)
         for observation_out, observation in zip(row.observations, observations):
             write_observation(observation, observation_out)
         return calls, buffer_, row

@@ -140,7 +140,7 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
-        calls, row = calls_of(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
+        calls, row = calls_of(self.envs, self.env_ranks), StepRow(env_rows(inputs.observation, B), inputs.prev_reward, np.zeros(B, bool))
         if isinstance(calls, VectorCalls):
             return inputs, calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
         outcomes: list[Outcome] = []

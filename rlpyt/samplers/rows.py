@@ -72,12 +72,11 @@ class StepRow:
     """Where environments and loops write the outcomes of a step, except for env_info: views of memory, made once.
 
     Args:
-        next_observation: structure ``[B,...]``, the observations after the step.
+        observations: for each environment a writable structure, for the observation after the step.
         reward: array ``[B]``.
         done: bool ``[B]``, False where no outcome is written.
 
     Attributes:
-        observations: `next_observation` as one writable structure per environment.
         reward_cells, done_cells: `reward` and `done` as memory for single numbers.
         column_cells: memory for the fields of env_info; here none.
         only_column: the first of `column_cells`, if there is only one; else None.
@@ -87,9 +86,8 @@ class StepRow:
     column_cells: tuple = ()
     only_column: Any = None
 
-    def __init__(self, next_observation: Any, reward: np.ndarray, done: np.ndarray) -> None:
-        self.next_observation, self.reward, self.done = next_observation, reward, done
-        self.observations = env_rows(next_observation, len(reward))
+    def __init__(self, observations: list, reward: Any, done: Any) -> None:
+        self.observations = observations
         self.reward_cells, self.done_cells = _cells(reward), _cells(done)
 
     def check(self, env_info: Any) -> bool:
@@ -101,16 +99,18 @@ class Row(StepRow):
     """Row `t` of a batch, where the training loop writes the outcomes of step `t`.
 
     Attributes:
-        timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
+        reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
         valid: array ``[B]``, False where the row is blank; None if no row can be.
         columns: the fields of env_info, structures ``[B,...]``.
         env_timeout: the field of that name, or None.
     """
 
     def __init__(self, batch: Samples, t: int) -> None:
-        super().__init__(batch.env.next_observation[t], batch.env.reward[t], batch.env.done[t])
-        self.timeout = batch.env.timeout[t]
+        self.next_observation = batch.env.next_observation[t]
+        self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
         self.valid = None if batch.env.valid is None else batch.env.valid[t]
+        super().__init__(env_rows(self.next_observation, len(self.reward)), self.reward, self.done)
         env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
         columns = () if env_info is None else tuple(env_info)
         self._fields: tuple = () if env_info is None else env_info._fields

@@ -181,7 +181,7 @@ class VectorCalls:
         ended = []
         for b, _ in running:
             row.observations[b][...] = self._seen[b]
-            row.reward[b], row.done[b] = (0, True) if blank[b] else (outcome.reward[b], outcome.done[b])
+            row.reward_cells[b], row.done_cells[b] = (0, True) if blank[b] else (outcome.reward[b], outcome.done[b])
             if not blank[b]:
                 if take is not None:
                     take(outcome.of(b))

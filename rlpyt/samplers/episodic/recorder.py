@@ -6,7 +6,7 @@ Environments write observations into the next row, which is both the policy's ne
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from rlpyt.envs.specs import StepType
 from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
-from rlpyt.samplers.rows import StepRow, env_rows
-from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, is_info, map_structure, stack
+from rlpyt.samplers.rows import StepRow
+from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
 MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
@@ -24,120 +24,144 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Infos and actions
+# Columns of infos and actions
 # ---------------------------------------------------------------------------------------------------------------------
 class Column:
-    """The values of one leaf: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
+    """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
     Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape.
-
-    Args:
-        name: its name in messages.
-        example: the first value.
-        lead: ``()`` if that is one value, ``(B,)`` if it is those of all columns.
-        T, B: dimensions of the array.
     """
 
-    def __init__(self, name: str, example: Any, lead: tuple[int, ...], T: int, B: int) -> None:
-        self.name = name
-        if lead:
-            values = as_array(name, example)
-            if values.shape[:1] != lead:
-                raise self._other_number(values, B)
-            example = values[0]
+    def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
+        self.name, self.array, self._type, self._shape = name, array, type_, shape
+        self._row_shape = (array.shape[1], *shape)
+        self._has_entries = array.ndim == 2 + len(shape)  # False for objects such as lists of strings.
+        self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
+
+    @classmethod
+    def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
+        """Make a column for values like `example`."""
         value = as_array(name, example)
-        self._type, self._shape = type(example), value.shape
         is_number = value.dtype.kind in "biufc"
-        self.array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
-        self._is_scalar = issubclass(self._type, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
+        array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
+        return cls(name, array, type(example), value.shape)
 
     def like(self) -> Column:
-        """Return empty memory for values of the same form."""
-        column = copy.copy(self)
-        column.array = np.zeros_like(self.array)
-        return column
+        """Make an empty column of the same field."""
+        return Column(self.name, np.zeros_like(self.array), self._type, self._shape)
 
-    def put(self, at: tuple[int, ...], value: Any) -> None:
-        """Write one value at ``(t, b)``, or the values of all columns, ``[B,...]``, at ``(t,)``."""
-        if len(at) == 2:
-            if type(value) is not self._type or not self._is_scalar:
-                self._fit(as_array(self.name, value), ())
-            self.array[at] = value
-            return
-        values = as_array(self.name, value)
-        self._fit(values, self.array.shape[1:2])
-        if values.ndim == self.array.ndim - 1:
-            self.array[at] = values
-        else:  # Objects such as lists of strings.
-            for b, each in enumerate(values):
-                self.array[(*at, b)] = each
+    def put(self, t: int, b: int, value: Any) -> None:
+        """Write one value."""
+        if type(value) is not self._type or not self._is_scalar:
+            self._fit(as_array(self.name, value), 0)
+        self.array[t, b] = value
 
-    def _fit(self, values: np.ndarray, lead: tuple[int, ...]) -> None:
-        """Widen the dtype if it cannot hold these values, which have the dimensions `lead`; raise ValueError for another shape."""
-        if values.shape != (*lead, *self._shape):
-            got = values.shape[len(lead) :]
-            if got == self._shape:
-                raise self._other_number(values, lead[0])
-            raise ValueError(f"{self.name}: expected shape {self._shape} at every step, got {got}.")
-        dtype = self.array.dtype
-        if values.dtype != dtype and not dtype.hasobject and not np.can_cast(values.dtype, dtype, "safe"):
-            self.array = self.array.astype(np.promote_types(values.dtype, dtype) if values.dtype.kind in "biufc" else object)
-
-    def _other_number(self, values: np.ndarray, B: int) -> ValueError:
-        return ValueError(f"{self.name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
-
-
-class Columns:
-    """What is recorded under one name, such as infos: a `Column` for each leaf. The first value fixes the keys.
-
-    Values are arrays, or (nested) dictionaries and namedtuples; None is an empty dictionary.
-    """
-
-    def __init__(self, name: str, T: int, B: int) -> None:
-        self.name, self._dimensions = name, (T, B)
-        self._columns: dict[tuple, Column] | None = None  # By path.
-        self._flat: dict[str, Column] | None = None  # By key, if no value is nested.
-        self._type: Any = None  # The newest type of namedtuples whose fields are the keys of `_flat`, in order.
-
-    def put(self, at: tuple[int, ...], value: Any) -> None:
-        """Write one value at ``(t, b)``, or the values of all columns, with leading dimension B, at ``(t,)``."""
-        flat = self._flat
-        if type(value) is self._type and flat is not None:
-            for column, part in zip(flat.values(), value):
-                column.put(at, part)
-        elif type(value) is dict and flat is not None and value.keys() == flat.keys():
-            for key, part in value.items():
-                flat[key].put(at, part)
+    def put_row(self, t: int, values: Any) -> None:
+        """Write the values of all columns, ``[B,...]``."""
+        if type(values) is not np.ndarray:
+            values = as_array(self.name, values)
+        if values.dtype != self.array.dtype or values.shape != self._row_shape:
+            self._fit(values, 1)
+        if self._has_entries:
+            self.array[t] = values
         else:
-            self._put_leaves(at, value)
+            for b, value in enumerate(values):
+                self.array[t, b] = value
 
-    def _put_leaves(self, at: tuple[int, ...], value: Any) -> None:
-        T, B = self._dimensions
-        leaves = dict(flat_leaves(info_as_dictionaries(value) if value is None or is_info(value) else value))
-        if self._columns is None:
-            names = {path: self.name + "".join(f"[{key!r}]" for key in path) for path in leaves}
-            lead = (B,) if len(at) == 1 else ()
-            self._columns = {path: Column(names[path], leaf, lead, T, B) for path, leaf in leaves.items()}
-        if leaves.keys() != self._columns.keys():
-            expected, got = ([".".join(map(str, path)) for path in paths] for paths in (self._columns, leaves))
-            raise ValueError(f"{self.name}: expected the keys {expected} at every step, got {got}.")
-        for path, leaf in leaves.items():
-            self._columns[path].put(at, leaf)
-        if all(len(path) == 1 for path in self._columns):
-            self._flat = {path[0]: column for path, column in self._columns.items()}
-            self._type = type(value) if getattr(value, "_fields", None) == tuple(self._flat) else self._type
+    def _fit(self, values: np.ndarray, n_leading: int) -> None:
+        """Widen the dtype if it cannot hold these values; raise ValueError for another shape."""
+        array = self.array
+        if values.shape != (self._row_shape if n_leading else self._shape):
+            got = values.shape[n_leading:]
+            if got == self._shape:
+                raise _other_number(self.name, len(array[0]), values)
+            raise ValueError(f"{self.name}: expected shape {self._shape} at every step, got {got}.")
+        if values.dtype == array.dtype or array.dtype == object:
+            return
+        if not np.can_cast(values.dtype, array.dtype, "safe"):
+            numbers = values.dtype.kind in "biufc"
+            self.array = array.astype(np.promote_types(values.dtype, array.dtype) if numbers else object)
 
-    def like(self) -> Columns:
-        """Return empty memory for values of the same form."""
-        new = copy.copy(self)
-        new._flat = None  # The first value finds the new columns.
-        new._columns = None if self._columns is None else {path: column.like() for path, column in self._columns.items()}
-        return new
 
-    def leaves(self) -> Iterator[tuple[tuple, np.ndarray]]:
-        """Yield path and array of each column."""
-        for path, column in (self._columns or {}).items():
-            yield (f"{self.name}s", *path), column.array
+class Table:
+    """The fields of an info (a dictionary or namedtuple, possibly nested): one `Column` per key. The first info fixes the keys."""
+
+    def __init__(self, name: str, parts: dict[str, Column | Table] | None = None) -> None:
+        self.name, self.parts, self.is_allocated = name, parts or {}, parts is not None
+        self._type: Any = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
+
+    def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
+        """Make columns for infos like `info`, which has leading dimension B if `batched`."""
+        self.is_allocated = True
+        self.parts = {key: new_part(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in _items(info)}
+
+    def like(self) -> Table:
+        """Make an empty table of the same fields."""
+        return Table(self.name, {key: part.like() for key, part in self.parts.items()} if self.is_allocated else None)
+
+    def put(self, t: int, b: int, info: Any) -> None:
+        """Write one info."""
+        n, parts = 0, self.parts
+        if type(info) is self._type:
+            for part, value in zip(parts.values(), tuple(info)):
+                part.put(t, b, value)
+            return
+        for key, value in _items(info):
+            if key not in parts:
+                self._refuse(info)
+            parts[key].put(t, b, value)
+            n += 1
+        if n != len(parts):
+            self._refuse(info)
+        if getattr(info, "_fields", None) == tuple(parts):
+            self._type = type(info)
+
+    def put_row(self, t: int, infos: Any) -> None:
+        """Write the infos of all columns, with leading dimension B."""
+        n, parts = 0, self.parts
+        for key, values in _items(infos):
+            if key not in parts:
+                self._refuse(infos)
+            parts[key].put_row(t, values)
+            n += 1
+        if n != len(parts):
+            self._refuse(infos)
+
+    def _refuse(self, info: Any) -> None:
+        got = [key for key, _ in _items(info)]
+        raise ValueError(f"{self.name}: expected the keys {list(self.parts)} at every step, got {got}.")
+
+
+def _other_number(name: str, B: int, values: np.ndarray) -> ValueError:
+    return ValueError(f"{name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
+
+
+def _items(info: Any) -> Any:
+    if info is None:
+        return ()
+    return info.items() if type(info) is dict or isinstance(info, Mapping) else zip(info._fields, tuple(info))
+
+
+def new_part(name: str, example: Any, T: int, B: int, batched: bool) -> Column | Table:
+    """Make memory for values like `example`, which has leading dimension B if `batched`."""
+    if is_info(example):
+        table = Table(name)
+        table.allocate(example, T, B, batched)
+        return table
+    if batched:
+        values = as_array(name, example)
+        if values.shape[:1] != (B,):
+            raise _other_number(name, B, values)
+        example = values[0]
+    return Column.allocate(name, example, T, B)
+
+
+def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[tuple, np.ndarray]]:
+    if isinstance(part, Column):
+        yield path, part.array
+    elif part is not None:
+        for key, inner in part.parts.items():
+            yield from _column_leaves(inner, (*path, key))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,7 +179,7 @@ class Chunk:
         observation: structure of arrays ``[T+1,B,...]``.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
-        action, env_info, agent_info: `Columns`.
+        action, env_info, agent_info: columns, allocated at the first value.
     """
 
     def __init__(self, observation: Any, B: int, reward_dtype: Any) -> None:
@@ -167,12 +191,13 @@ class Chunk:
         # Idle columns, too, because the policy may use them.
         map_structure(lambda rows, x: np.copyto(rows[0], x), self.observation, arrays)
         self.reward, self.step_type = np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8)
-        self.env_info = Columns("env_info", T, B)
+        self.env_info = Table("env_info")
         self.forget_actions()
 
     def forget_actions(self) -> None:
         """Let actions and agent_infos have another form."""
-        self.action, self.agent_info = Columns("action", self.T, self.B), Columns("agent_info", self.T, self.B)
+        self.action: Column | Table | None = None
+        self.agent_info = Table("agent_info")
 
     def next(self, t: int) -> Chunk:
         """Make the chunk that follows row `t - 1`; its first row has the observations of row `t`."""
@@ -180,22 +205,33 @@ class Chunk:
         chunk.observation = map_structure(np.empty_like, self.observation)
         map_structure(lambda new, old: np.copyto(new[0], old[t]), chunk.observation, self.observation)
         chunk.reward, chunk.step_type = np.zeros_like(self.reward), np.full_like(self.step_type, MID)
-        chunk.action, chunk.env_info, chunk.agent_info = self.action.like(), self.env_info.like(), self.agent_info.like()
+        chunk.action = None if self.action is None else self.action.like()
+        chunk.env_info, chunk.agent_info = self.env_info.like(), self.agent_info.like()
         return chunk
 
-    def observation_at(self, t: int) -> Any:
-        """Return the observations before step `t`, a structure of arrays ``[B,...]``."""
-        return map_structure(lambda x: x[t], self.observation)
+    def observations_of(self, t: int) -> list:
+        """Return the observations of row `t` as one writable structure per column."""
+        if isinstance(self.observation, np.ndarray):
+            return [self.observation[t, b, ...] for b in range(self.B)]
+        return [map_structure(lambda x, b=b: x[t, b, ...], self.observation) for b in range(self.B)]
+
+    def put_actions(self, t: int, actions: Any, agent_infos: Any) -> None:
+        """Write the actions and agent_infos of all columns, with leading dimension B."""
+        if self.action is None:
+            self.action = new_part("action", actions, self.T, self.B, batched=True)
+            self.agent_info.allocate(agent_infos, self.T, self.B, batched=True)
+        self.action.put_row(t, actions)
+        self.agent_info.put_row(t, agent_infos)
 
     def leaves(self) -> dict[tuple, np.ndarray]:
         """Return all arrays ``[T,B,...]`` by path; observations have one row more."""
         return {
             **dict(flat_leaves(as_dictionaries(self.observation), ("observations",))),
-            **dict(self.action.leaves()),
+            **dict(_column_leaves(self.action, ("actions",))),
             ("rewards",): self.reward,
             ("step_types",): self.step_type,
-            **dict(self.env_info.leaves()),
-            **dict(self.agent_info.leaves()),
+            **dict(_column_leaves(self.env_info, ("env_infos",))),
+            **dict(_column_leaves(self.agent_info, ("agent_infos",))),
         }
 
 
@@ -243,7 +279,6 @@ class Recorder:
 
     chunk: Chunk
     inputs: list
-    row: StepRow
 
     def __init__(self, B: int) -> None:
         self.B = B
@@ -254,13 +289,14 @@ class Recorder:
         self.running: list[int] = []
         self.last: dict[int, Any] = {}
         self._finished: list[Episode] = []
+        self.row = StepRow([], np.zeros(B), np.zeros(B, bool))  # Nobody reads `done`: step types tell which episodes end.
 
     def forget_actions(self) -> None:
         """Let later actions and agent_infos have another form, also in the middle of episodes.
 
         Call `cut` for these episodes first: one episode cannot hold both forms.
         """
-        if self.has_memory:
+        if self.has_memory and self.chunk.action is not None:
             self._use(self._next_chunk())
             self.chunk.forget_actions()
 
@@ -273,7 +309,8 @@ class Recorder:
     @property
     def observation(self) -> Any:
         """The observations of all columns, a structure of arrays ``[B,...]``; an idle column keeps its last observation."""
-        return self.chunk.observation_at(self.t)
+        t = self.t
+        return map_structure(lambda x: x[t], self.chunk.observation)
 
     def begin(self, b: int, episode_info: dict) -> None:
         """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""
@@ -286,12 +323,15 @@ class Recorder:
 
     def act(self, actions: Any, agent_infos: Any) -> None:
         """Record the actions, with leading dimension B or a list of B, and the policy's infos."""
-        self.chunk.action.put((self.t,), stack(actions, self.env_spec.action_space) if type(actions) is list else actions)
-        self.chunk.agent_info.put((self.t,), agent_infos)
+        actions = stack(actions, self.env_spec.action_space) if type(actions) is list else actions
+        self.chunk.put_actions(self.t, actions, agent_infos)
 
     def record(self, b: int, env_info: Any) -> int:
         """Record env_info of column `b`; return the steps of its episode so far."""
-        self.chunk.env_info.put((self.t, b), env_info)
+        table = self.chunk.env_info
+        if not table.is_allocated:
+            table.allocate(env_info, self.chunk.T, self.B, batched=False)
+        table.put(self.t, b, env_info)
         open_ = self.open[b]
         if open_.length == 0:
             self.chunk.step_type[self.t, b] = FIRST
@@ -361,12 +401,12 @@ class Recorder:
     def _use(self, chunk: Chunk) -> None:
         """Record into another chunk."""
         self.chunk, self.t = chunk, 0
-        self.inputs = env_rows(chunk.observation_at(0), self.B)
+        self.inputs = chunk.observations_of(0)
         self._begin_row()
 
     def _begin_row(self) -> None:
-        done = np.zeros(self.B, bool)  # Nobody reads it: step types tell which episodes end.
-        self.row = StepRow(self.chunk.observation_at(self.t + 1), self.chunk.reward[self.t], done)
+        self.row.observations = self.chunk.observations_of(self.t + 1)
+        self.row.reward_cells = memoryview(self.chunk.reward[self.t])
 
     def _next_chunk(self) -> Chunk:
         t = self.t

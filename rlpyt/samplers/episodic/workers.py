@@ -292,7 +292,7 @@ class DefaultWorker(Worker):
         recorder.act(actions, agent_infos)
         actions = self._optional.for_envs(actions)
         actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change their actions.
-        n_finished = recorder.n_finished
+        n_open = len(recorder.open)
         self.progress[0] += 1
         try:
             self._calls.step([(b, self._calls.steps[b]) for b in running], actions, recorder.row, self._when, self._record)
@@ -300,9 +300,9 @@ class DefaultWorker(Worker):
             self._abandon()
             raise
         self.progress[0] += 1
-        self._optional.take_rewards(recorder.row.reward)
+        self._optional.take_rewards(recorder.chunk.reward[recorder.t])
         recorder.advance(running)
-        return recorder.n_finished > n_finished
+        return len(recorder.open) < n_open
 
     def collect_episode(self) -> EpisodeBatch:
         """Return the episodes that ended since the last call.

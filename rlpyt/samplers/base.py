@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import close_env, is_rlpyt
+from rlpyt.envs.base import CompletedEnv, close_env, is_rlpyt
 from rlpyt.envs.vector import VectorEnvs, is_gym_vector
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
@@ -233,7 +233,7 @@ class BaseSampler(Recorded):
         envs: list = []
         try:
             env = self._example_env(envs)
-            if not self.mid_batch_reset and not getattr(env, "resets_some", True):
+            if not self.mid_batch_reset and not CompletedEnv(env).resets_some:
                 raise ValueError(
                     f"{self.CollectorCls.__name__} resets environments between batches, but the vector that EnvCls makes cannot reset some "
                     "of its environments: take a collector that resets environments within batches, such as CpuResetCollector."

@@ -78,7 +78,7 @@ def build_samples_buffer(
         timeout=allocate("done", T, env_shared),
         next_observation=all_observation[1:],
         ends_recorded=allocate("done", T, env_shared, np.zeros((), bool)),
-        valid=allocate("done", T, env_shared, np.zeros((), bool)) if getattr(env, "leaves_blank_rows", False) else None,
+        valid=allocate("done", T, env_shared, np.zeros((), bool)) if CompletedEnv(env).leaves_blank_rows else None,
     )
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
     terminal_observation = allocate("observation", T, env_shared) if keep_terminal_observations else None

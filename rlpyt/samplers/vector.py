@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import EnvSpaces, EnvStep, horizon_of
+from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
-from rlpyt.utils.collections import dynamic_namedtuple
+from rlpyt.utils.collections import dynamic_namedtuple, fields_of
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
@@ -68,8 +68,7 @@ class VectorColumn:
         self.truncates_only_at_horizon = vector.truncates_only_at_horizon
         self.leaves_blank_rows = vector.autoreset_mode == NEXT_STEP
         self.resets_some = vector.resets_some
-        if hasattr(vector, "render"):
-            self.render = vector.render
+        self.render = CompletedEnv(vector).render
 
     @property
     def horizon(self) -> int | None:
@@ -255,7 +254,7 @@ class VectorCalls:
         return Outcome(self._env_info_type, reward, terminated | truncated, timeout, values)
 
     def _new_infos(self, infos: Any) -> None:
-        fields = () if infos is None else getattr(infos, "_fields", None)
+        fields = () if infos is None else fields_of(infos)
         if fields is None:
             raise ValueError(f"infos is a {type(infos).__name__}, but must be a namedtuple of arrays, or None.")
         if "timeout" in fields or "traj_done" in fields:
@@ -429,7 +428,7 @@ def _vector(x: Any, n: int, name: str, kinds: str) -> np.ndarray:
 
 def _write(column: Any, value: Any, name: str = "infos") -> None:
     """Write an entry of env_info, a structure of arrays [n,...], into its column of the batch."""
-    if hasattr(column, "_fields"):
+    if fields_of(column) is not None:
         for field, part, part_value in zip(column._fields, tuple(column), tuple(value), strict=True):
             _write(part, part_value, f"{name}.{field}")
         return

@@ -161,7 +161,7 @@ class VectorCalls:
         self._seen = observation_memory(vector)  # In evaluation.
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
-        self.steps = [None] * self.n
+        self.steps: list[Any] = [None] * self.n
 
     # Steps ----------------------------------------------------------------------------------------------------------
     def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> list[int]:

@@ -336,8 +336,7 @@ def valid_steps(done: Array, valid: Array | None, until_done: bool) -> Array | N
     mask = valid_from_done(done) if until_done else None
     if valid is None:
         return mask
-    flags: Any = torch.as_tensor(valid).to(torch.float32)
-    flags = flags if isinstance(valid, torch.Tensor) else flags.numpy()
+    flags = valid.to(torch.float32) if isinstance(valid, torch.Tensor) else valid.astype(np.float32)
     return flags if mask is None else mask * flags
 
 

@@ -11,6 +11,7 @@ from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import AttrDict, field_of, namedarraytuple
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
+from rlpyt.utils.structures import is_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,7 @@ def with_zeros_in_blanks(samples: Any) -> Any:
     def zeroed(x: Any) -> Any:
         if not (x[blank] != 0).any():
             return x
-        x = x.clone() if hasattr(x, "clone") else x.copy()
+        x = x.clone() if is_tensor(x) else x.copy()
         x[blank] = 0
         return x
 

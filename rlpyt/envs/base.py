@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, cast
 
 import numpy as np
@@ -194,8 +194,8 @@ class CompletedEnv(Completed):
         env: the environment inside a wrapper; None for others.
         spaces: as in `SteppableEnv`; None for an environment of another library.
         num_tasks: number of tasks to choose from; None if there is no choice.
-        resets_some: whether it can be reset while others of its vector, if any, continue.
-        leaves_blank_rows: whether the step after the end of an episode only resets it, so that the row of that step is blank.
+        envs: single environments inside a vector; none for others.
+        leaves_blank_rows, resets_some: as in `rlpyt.samplers.vector.VectorColumn`.
     """
 
     horizon: int | None = None
@@ -209,8 +209,9 @@ class CompletedEnv(Completed):
     env: Any = None
     spaces: EnvSpaces | None = None
     num_tasks: int | None = None
-    resets_some: bool = True
+    envs: Sequence[Any] = ()
     leaves_blank_rows: bool = False
+    resets_some: bool = True
 
     def close(self) -> None:
         """Free resources. The default does nothing."""

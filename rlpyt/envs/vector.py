@@ -18,20 +18,21 @@ import inspect
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.base import CompletedEnv, CompletedSpec, EnvSpaces
 from rlpyt.envs.gym import InfoConverter
 from rlpyt.envs.state import get_gym_state, set_gym_state
-from rlpyt.spaces.base import Space
+from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
 from rlpyt.utils.extras import import_error
-from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.misc import did_you_mean, has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
@@ -99,8 +100,7 @@ class VectorEnv:
         number of environments.
         """
         for space, space_seed in zip(self.spaces, child_seeds(seeds[0], 2)):
-            if hasattr(space, "seed"):
-                space.seed(space_seed)
+            space.seed(space_seed)
 
     def get_state(self) -> Any:
         """Return the state of all environments as plain data. `NotPlain` says that it is unknown."""
@@ -206,13 +206,13 @@ def as_vector(vector: Any) -> VectorEnv:
             "rlpyt.envs.vector, and env_kwargs=dict(task_id=...)."
         )
     if is_gym_vector(vector):
-        return (AleVectorEnv if hasattr(vector.unwrapped, "ale") else GymVectorEnv)(vector)
+        return (GymVectorEnv if CompletedEnv(vector.unwrapped).ale is None else AleVectorEnv)(vector)
     raise TypeError(f"{vector!r} is no vector: make must return a rlpyt.envs.vector.VectorEnv or a gymnasium.vector.VectorEnv.")
 
 
 def is_gym_vector(env: Any) -> bool:
     """Return whether `env` is a vector with the interface of Gymnasium, and not a single environment."""
-    return hasattr(env, "num_envs") and hasattr(env, "single_observation_space")
+    return has_all(env, "num_envs", "single_observation_space")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class GymVectorEnv(VectorEnv):
 
     def _mode(self) -> str:
         mode = self.env.metadata.get("autoreset_mode")
-        mode = getattr(mode, "value", mode)
+        mode = mode.value if isinstance(mode, Enum) else mode
         if mode not in AUTORESET_MODES:
             raise ValueError(
                 f"{self.env} does not tell how it resets environments: its metadata['autoreset_mode'] is {mode!r}, and must be one of "
@@ -359,7 +359,7 @@ class GymVectorEnv(VectorEnv):
         """Seed the environments at the next reset. A vector with one random generator gets the first seed only."""
         super().seed(seeds)
         self._seeds = [int(seed) for seed in seeds]
-        for env, seed in zip(getattr(self.env.unwrapped, "envs", ()), seeds):
+        for env, seed in zip(CompletedEnv(self.env.unwrapped).envs, seeds):
             for space, space_seed in zip((env.action_space, env.observation_space), child_seeds(int(seed), 2)):
                 space.seed(space_seed)  # The environment may sample from its spaces.
 
@@ -394,7 +394,7 @@ class GymVectorEnv(VectorEnv):
     @property
     def horizon(self) -> int | None:
         """Time limit of an episode (env steps), from the vector's spec; None if unknown."""
-        return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
+        return CompletedSpec(CompletedEnv(self.env).spec).max_episode_steps
 
     def close(self) -> None:
         """Close the vector."""
@@ -462,7 +462,7 @@ class AleVectorEnv(GymVectorEnv):
 
     def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
         """Step the vector; ValueError for an action that is none of the space, which ale-py would not notice."""
-        _check_numbers(actions, getattr(self.env.single_action_space, "n", None))
+        _check_numbers(actions, CompletedSpace(self.env.single_action_space).n)
         return super().step_into(actions, observation_out)
 
     def _reset_seed(self, seeds: Sequence[int]) -> np.ndarray:
@@ -525,7 +525,7 @@ class EnvPoolVectorEnv(VectorEnv):
             )
         self._action_space = GymSpaceWrapper(copy.deepcopy(env.action_space), 0, "action")
         self._observation_space = GymSpaceWrapper(copy.deepcopy(env.observation_space), 0, "observation")
-        self._n_actions = getattr(env.action_space, "n", None)
+        self._n_actions = CompletedSpace(env.action_space).n
         self.env.reset()
         action = np.stack([np.asarray(self._action_space.null_value())] * n)
         example = {key: value for key, value in env.step(self._action_space.revert(action))[4].items() if key not in self._left_out}

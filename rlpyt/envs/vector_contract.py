@@ -173,7 +173,7 @@ def _check_infos(infos: Any, first: Any, n: int, before: str) -> None:
     if infos is None:
         assert first is None, f"infos {before} is None, but was a namedtuple at the first step."
         return
-    assert isinstance(infos, tuple) and fields_of(infos) is not None, f"infos {before} must be a namedtuple or None, got {infos!r}."
+    assert fields_of(infos) is not None, f"infos {before} must be a namedtuple or None, got {infos!r}."
     _check_same_form(f"infos {before}", infos, first)
     for path, leaf in _arrays(infos, "infos"):
         assert leaf.shape[:1] == (n,) and leaf.dtype.kind in "biufc", f"{path} {before} must be numbers [{n},...], got {leaf!r}."

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import EnvSpaces, EnvStep, horizon_of
+from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
@@ -68,8 +68,7 @@ class VectorColumn:
         self.truncates_only_at_horizon = vector.truncates_only_at_horizon
         self.leaves_blank_rows = vector.autoreset_mode == NEXT_STEP
         self.resets_some = vector.resets_some
-        if hasattr(vector, "render"):
-            self.render = vector.render
+        self.render = CompletedEnv(vector).render
 
     @property
     def horizon(self) -> int | None:
@@ -162,7 +161,7 @@ class VectorCalls:
         self._seen = observation_memory(vector)  # In evaluation.
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
-        self.steps = [None] * self.n
+        self.steps: list[Any] = [None] * self.n
 
     # Steps ----------------------------------------------------------------------------------------------------------
     def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> list[int]:

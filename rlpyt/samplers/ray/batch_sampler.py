@@ -29,8 +29,8 @@ class RayBatchSampler(ParallelSamplerBase):
         n_actors: number of actors, at most one per environment. None for the number of entries of ``affinity["workers_cpus"]``, or without
             this one per CPU of the cluster, shared by all samplers of a run (of `SyncRl`'s ranks).
         in_flight: number of batches collected ahead. With 0, each batch is collected with the latest parameters. With n, actors collect
-            the next n batches while the algorithm optimizes, with parameters up to n updates old (see `batch_parameters_version`). Policy
-            gradient methods that correct for this (PPO), and methods with replay, tolerate 1.
+            the next n batches while the algorithm optimizes, with parameters up to n updates old (see `policy_lag`). Impala and Appo
+            correct for this. PPO, and methods with replay, tolerate 1.
         max_restarts: total number of lost actors (process or machine ended) that are replaced. Their environments begin new episodes.
         address: address of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
         actor_options: resources and placement of each actor, as for Ray's ``.options``. Default: ``num_cpus=1``, on all machines.

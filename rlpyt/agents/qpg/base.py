@@ -34,6 +34,7 @@ class QpgAgent(BaseAgent):
         target_names: attribute of a model -> attribute of its target network.
         settings_names: attribute of each model that is neither policy nor target -> attributes with its class and keyword arguments.
         hidden_sizes: default for models without keyword arguments whose classes take hidden_sizes.
+        takes_actions: the action spaces that the agent takes.
 
     Args:
         ModelCls: class of the policy.
@@ -47,6 +48,7 @@ class QpgAgent(BaseAgent):
     settings_names: Mapping[str, tuple[str, str]] = {}
     hidden_sizes: Sequence[int]
     model_arguments = ("observation_shape", "action_size")
+    takes_actions = BOUNDED_VECTOR
 
     min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; shared, because workers may start before it is known.
 
@@ -188,10 +190,10 @@ class QpgAgent(BaseAgent):
         torch._foreach_lerp_(*self._targets, float(tau))
 
 
-def check_spaces(agent: BaseAgent, env_spaces: EnvSpaces) -> None:
+def check_spaces(agent: QpgAgent, env_spaces: EnvSpaces) -> None:
     """Raise ValueError, with a remedy, for spaces that these agents do not take."""
     name, observation = type(agent).__name__, env_spaces.observation
-    check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
+    check_action_space(agent, env_spaces.action, agent.takes_actions)
     has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)
     if has_perceptrons and images_in(observation) == [observation]:
         raise ValueError(

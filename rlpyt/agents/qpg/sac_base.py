@@ -1,4 +1,4 @@
-"""What both SAC agents share: a policy of squashed Gaussian actions and two Q-functions."""
+"""What SAC agents share: a policy of squashed Gaussian actions, and, in both forms of SAC, two Q-functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AgentInfo = namedarraytuple("AgentInfo", ["dist_info"])
 Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
 
 
-class BaseSacAgent(QpgAgent):
+class SquashedGaussianAgent(QpgAgent):
     """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; evaluation takes the most likely.
 
     Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
@@ -45,7 +45,6 @@ class BaseSacAgent(QpgAgent):
     """
 
     hidden_sizes = (256, 256)
-    q_names = ("q1_model", "q2_model")
 
     @checked(action_squash=SQUASH, pretrain_std=or_array(RATE))
     def __init__(
@@ -77,10 +76,6 @@ class BaseSacAgent(QpgAgent):
             max_std=math.exp(MAX_LOG_STD),
         )
 
-    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both Q [*lead] of an action, with gradient."""
-        return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
-
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
         """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
         dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
@@ -97,18 +92,6 @@ class BaseSacAgent(QpgAgent):
         """Return the parameters of the policy."""
         return self.model.parameters()
 
-    def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Return the parameters of the first Q-function."""
-        return self.q1_model.parameters()
-
-    def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Return the parameters of the second Q-function."""
-        return self.q2_model.parameters()
-
-    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Return the parameters of both Q-functions."""
-        return chain(self.q1_parameters(), self.q2_parameters())
-
     def train_mode(self, itr: int) -> None:
         """Extend the base class: the standard deviation is the policy's."""
         super().train_mode(itr)
@@ -123,3 +106,28 @@ class BaseSacAgent(QpgAgent):
         """Extend the base class: the standard deviation is 0."""
         super().eval_mode(itr)
         self.distribution.set_std(0.0)
+
+
+class BaseSacAgent(SquashedGaussianAgent):
+    """Has two Q-functions.
+
+    Its settings are those of `SquashedGaussianAgent`.
+    """
+
+    q_names = ("q1_model", "q2_model")
+
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both Q [*lead] of an action, with gradient."""
+        return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
+
+    def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Return the parameters of the first Q-function."""
+        return self.q1_model.parameters()
+
+    def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Return the parameters of the second Q-function."""
+        return self.q2_model.parameters()
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Return the parameters of both Q-functions."""
+        return chain(self.q1_parameters(), self.q2_parameters())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -122,11 +122,11 @@ class SAC(SoftActorCritic):
         ValueError: a setting is not possible.
     """
 
-    OptInfoCls = OptInfo
-    opt_info_fields = OptInfo._fields
-    optimizer_names = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
+    OptInfoCls: type = OptInfo
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
+    optimizer_names: Sequence[str] = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
-    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
+    agent_needs: Sequence[str] = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
 
     @checked(
@@ -153,8 +153,12 @@ class SAC(SoftActorCritic):
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
         if self.fixed_alpha is None and self.target_entropy is not None:
             auto = self.target_entropy == "auto"
-            self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
+            self._target_entropy = self.auto_target_entropy() if auto else float(self.target_entropy)
             self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], self.learning_rate)
+
+    def auto_target_entropy(self) -> float:
+        """Return the target entropy for the setting "auto"."""
+        return -float(np.prod(self.agent.env_spaces.action.shape))
 
     @property
     def _alpha(self) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, perceptrons
@@ -51,6 +52,19 @@ class QpgMlp(Model):
         return self.mlp(x) if layers is None else perceptrons(x, [layers])[0], lead_dims
 
 
+def with_batch_renorm(mlp: MlpModel) -> torch.nn.Sequential:
+    """Return the layers of a perceptron with batch renormalization of its input, and behind each nonlinearity."""
+    layers: list[torch.nn.Module] = [BatchRenorm(mlp.model[0].in_features)]
+    size = mlp.model[0].in_features
+    for layer in mlp.model:
+        layers.append(layer)
+        if isinstance(layer, torch.nn.Linear):
+            size = layer.out_features
+        else:
+            layers.append(BatchRenorm(size))
+    return torch.nn.Sequential(*layers)
+
+
 class MuMlpModel(QpgMlp):
     """A deterministic policy: ``output_max * tanh`` of a perceptron.
 
@@ -71,15 +85,60 @@ class MuMlpModel(QpgMlp):
 
 
 class PiMlpModel(QpgMlp):
-    """A Gaussian policy: one perceptron for mean and log of the standard deviation."""
+    """A Gaussian policy: one perceptron for mean and log of the standard deviation.
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
+    Args:
+        batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
+    """
+
+    def __init__(
+        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, batch_renorm: bool = False
+    ) -> None:
         super().__init__(observation_shape, hidden_sizes, 2 * action_size)
+        if batch_renorm:
+            self.mlp = with_batch_renorm(self.mlp)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """mean and log_std, both [T,B,action_size]."""
         x, lead_dims = self.output(observation)
         return restore_leading_dims(x.chunk(2, dim=-1), *lead_dims)
+
+
+class BoundedPiMlpModel(PiMlpModel):
+    """A Gaussian policy whose mean is ``output_max * tanh`` of a perceptron.
+
+    Args:
+        output_max: largest absolute value of the components of a mean.
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1
+    ) -> None:
+        super().__init__(observation_shape, hidden_sizes, action_size)
+        self._output_max = output_max
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """mean and log_std, both [T,B,action_size]."""
+        mean, log_std = super().forward(observation, prev_action, prev_reward)
+        return self._output_max * torch.tanh(mean), log_std
+
+
+class PiCategoricalMlpModel(QpgMlp):
+    """A policy of discrete actions.
+
+    Args:
+        output_size: number of actions.
+    """
+
+    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int) -> None:
+        super().__init__(observation_shape, hidden_sizes, output_size)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Logarithms of probabilities [T,B,output_size]."""
+        x, lead_dims = self.output(observation)
+        return restore_leading_dims(torch.log_softmax(x, dim=-1), *lead_dims)
 
 
 class QofMuMlpModel(QpgMlp):

@@ -8,6 +8,12 @@ classes_by_key = dict(
     a2c=dict(agent="rlpyt.agents.pg.mlp.MlpFfAgent", algo="rlpyt.algos.pg.a2c.A2C"),
     dqn=dict(agent="rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", algo="rlpyt.algos.dqn.dqn.DQN"),
     catdqn=dict(agent="rlpyt.agents.dqn.mlp_catdqn_agent.MlpCatDqnAgent", algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN"),
+    rainbow=dict(agent="rlpyt.agents.dqn.mlp_catdqn_agent.MlpCatDqnAgent", algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN"),
+    m_dqn=dict(agent="rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", algo="rlpyt.algos.dqn.dqn.DQN"),
+    qr_dqn=dict(agent="rlpyt.agents.dqn.mlp_quantile_agents.MlpQrDqnAgent", algo="rlpyt.algos.dqn.quantile_dqn.QuantileDQN"),
+    iqn=dict(agent="rlpyt.agents.dqn.mlp_quantile_agents.MlpIqnAgent", algo="rlpyt.algos.dqn.quantile_dqn.QuantileDQN"),
+    sac=dict(agent="rlpyt.agents.qpg.ensemble_sac_agent.DiscreteSacAgent", algo="rlpyt.algos.qpg.ensemble_sac.DiscreteSAC"),
+    m_iqn=dict(agent="rlpyt.agents.dqn.mlp_quantile_agents.MlpIqnAgent", algo="rlpyt.algos.dqn.quantile_dqn.QuantileDQN"),
 )
 
 on_policy = dict(
@@ -39,6 +45,10 @@ dqn = variant(
     sampler=dict(batch_T=4, batch_B=4),
 )
 
+catdqn = variant(dqn, algo=dict(V_min=0, V_max=100))  # 100 is the largest return at the discount of 0.99.
+iqn = variant(dqn, agent=dict(n_quantiles=16, n_target_quantiles=16))
+munchausen = dict(munchausen=True, double_dqn=False)
+
 configs = dict(
     ppo=variant(
         on_policy,
@@ -64,5 +74,32 @@ configs = dict(
         sampler=dict(batch_T=8, batch_B=8),
     ),
     dqn=dqn,
-    catdqn=variant(dqn, algo=dict(V_min=0, V_max=100)),  # 100 is the largest return at the discount of 0.99.
+    catdqn=catdqn,
+    rainbow=variant(
+        catdqn,
+        agent=dict(eps_init=0.0, eps_final=0.0),
+        algo=dict(prioritized_replay=True, pri_beta_steps=100e3),
+        model=dict(dueling=True, noisy=True),
+    ),
+    m_dqn=variant(dqn, algo=munchausen),
+    qr_dqn=variant(dqn, agent=dict(n_quantiles=50)),
+    iqn=iqn,
+    m_iqn=variant(iqn, algo=munchausen),
+    sac=variant(
+        on_policy,
+        agent=dict(q_model_kwargs=dict(hidden_sizes=[128, 128])),
+        algo=dict(
+            learning_rate=5e-4,
+            batch_size=64,
+            min_steps_learn=1000,
+            replay_size=50_000,
+            replay_ratio=16,
+            n_step_return=5,
+            target_update_tau=0.02,
+            target_entropy=0.2,
+        ),
+        model=dict(hidden_sizes=[128, 128]),
+        runner=dict(n_steps=100e3),
+        sampler=dict(batch_T=4, batch_B=4),
+    ),
 )

@@ -1,0 +1,178 @@
+"""Agents for soft actor-critic with an ensemble of critics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentStep
+from rlpyt.agents.qpg.base import QpgAgent
+from rlpyt.agents.qpg.sac_base import AgentInfo, SquashedGaussianAgent
+from rlpyt.agents.spaces import ONE_NUMBER
+from rlpyt.distributions.categorical import Categorical, DistInfo
+from rlpyt.models.batch_renorm import by_running_statistics
+from rlpyt.models.qpg.ensemble import QEnsembleModel
+from rlpyt.models.qpg.mlp import PiCategoricalMlpModel
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, checked
+
+
+class EnsembleAgent(QpgAgent):
+    """Agent with an ensemble of critics, which is one model, and perhaps a target network of it.
+
+    The state dict has the keys model (the policy), q_model, and target_q_model if there are target networks.
+
+    Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
+
+    Args:
+        n_critics: number of critics; their model gets it, too.
+        n_quantiles: quantiles of the return that each critic estimates, in place of its mean; their model gets it, too. None for the mean.
+        target_networks: targets are computed by target networks.
+
+    Raises:
+        ValueError: `q_model_kwargs` has another number of critics or quantiles.
+    """
+
+    model: Any
+    q_model: Any
+    target_q_model: Any
+    distribution: Any
+    q_model_kwargs: dict[str, Any]
+    n_critics: int
+    n_quantiles: int | None
+    target_networks: bool
+
+    discrete = False
+    q_names = ("q_model",)
+    settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
+
+    @checked(n_critics=COUNT, n_quantiles=COUNT)
+    def __init__(
+        self,
+        *,
+        QModelCls: type[torch.nn.Module] = QEnsembleModel,
+        n_critics: int = 2,
+        n_quantiles: int | None = None,
+        target_networks: bool = True,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+        for name, value in dict(n_critics=self.n_critics, n_quantiles=self.n_quantiles).items():
+            if self.q_model_kwargs.get(name, value) != value:
+                raise ValueError(
+                    f"{type(self).__name__}: {name}={value} of the agent and {name}={self.q_model_kwargs[name]} in q_model_kwargs differ: "
+                    "give it to the agent alone, which hands it on."
+                )
+            self.q_model_kwargs = {**self.q_model_kwargs, name: value}
+        self.model_names: Mapping[str, str] = {"model": "model", "q_model": "q_model"}
+        self.target_names: Mapping[str, str] = {}
+        if self.target_networks:
+            self.model_names = {**self.model_names, "target_q_model": "target_q_model"}
+            self.target_names = {"q_model": "target_q_model"}
+
+    def make_models(self) -> None:
+        """Extend the base class: dropout is active in the target network, too."""
+        super().make_models()
+        if self.target_networks:
+            for layer in self.target_q_model.modules():
+                layer.train(isinstance(layer, torch.nn.Dropout))
+
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
+        """Return Q of an action, with gradient: [*lead,n_critics], or quantiles [*lead,n_critics,n_quantiles].
+
+        For discrete actions there is no argument `action`, and the result has their number as a further dimension after n_critics.
+        """
+        is_plain = self._q_frozen or not torch.is_grad_enabled()
+        model = unwrap_ddp(self.q_model) if is_plain else self.q_model
+        return model(*self._to_device((observation, prev_action, prev_reward, *action)))
+
+    @torch.no_grad()
+    def target_q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
+        """Return what `q` does, by the target network."""
+        return self.target_q_model(*self._to_device((observation, prev_action, prev_reward, *action)))
+
+    def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Return what the algorithm needs of the policy, with gradient."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def target_pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Return what `pi` does, for targets; batch renormalization uses its running statistics."""
+        with by_running_statistics(self.model):
+            return self.pi(observation, prev_action, prev_reward)
+
+    @contextmanager
+    def freeze_q(self) -> Iterator[None]:
+        """Extend the base class: batch renormalization of the critics uses its running statistics."""
+        with super().freeze_q(), by_running_statistics(self.q_model):
+            yield
+
+    def pi_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Return the parameters of the policy."""
+        return self.model.parameters()
+
+    def update_target(self, tau: float = 1) -> None:
+        """Move the target network, if there is one, towards the model."""
+        if self.target_networks:
+            super().update_target(tau)
+
+
+class EnsembleSacAgent(EnsembleAgent, SquashedGaussianAgent):
+    """Agent for `EnsembleSAC`: a squashed Gaussian policy, and any number of critics.
+
+    The state dict has the keys model (the policy), q_model, and target_q_model if there are target networks.
+
+    Its settings are those of `EnsembleAgent` and of `rlpyt.agents.qpg.sac_base.SquashedGaussianAgent`.
+    """
+
+    @checked(without=("v_model_kwargs",))
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+
+    def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
+        return SquashedGaussianAgent.pi(self, observation, prev_action, prev_reward)
+
+
+class DiscreteSacAgent(EnsembleAgent):
+    """Agent for `DiscreteSAC`: a categorical policy, and critics with a value for each action. Evaluation takes the most probable action.
+
+    The state dict has the keys model (the policy), q_model, and target_q_model if there are target networks.
+
+    Its settings are those of `EnsembleAgent`, without n_quantiles, and:
+
+    Args:
+        ModelCls: class of the policy, which returns logarithms of probabilities [*lead,n].
+    """
+
+    discrete = True
+    hidden_sizes = (256, 256)
+    model_arguments = ("observation_shape", "output_size")
+    takes_actions = ONE_NUMBER
+
+    @checked(without=("n_quantiles",))
+    def __init__(self, *, ModelCls: type[torch.nn.Module] = PiCategoricalMlpModel, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def make_distribution(self, action_space: Any) -> None:
+        """A categorical distribution."""
+        self.distribution = Categorical(dim=int(action_space.n))
+
+    def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfo]:
+        """Return probabilities of all actions and their logarithms, both [*lead,n], and dist_info, all with gradient to the policy."""
+        log_pi = self.model(*self._model_inputs(observation, prev_action, prev_reward))
+        pi = log_pi.exp()
+        return pi, log_pi, DistInfo(pi)
+
+    @torch.no_grad()
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
+        """Choose actions: AgentStep(action [*lead], AgentInfo(dist_info [*lead,n])) on the CPU, without gradient."""
+        pi = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward))).exp()
+        action = pi.argmax(dim=-1) if self._mode == "eval" else self.distribution.sample(DistInfo(pi))
+        return AgentStep(action, AgentInfo(DistInfo(pi)))

@@ -1,0 +1,273 @@
+"""Soft actor-critic with any number of critics. Its settings, and those of the agent, make it
+
+- REDQ (Chen et al. 2021, https://arxiv.org/abs/2101.05982): many critics, of which each target takes a few, and many updates;
+- DroQ (Hiraoka et al. 2022, https://arxiv.org/abs/2110.02034): the same with two critics that have dropout and layer normalization;
+- TQC (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269): critics of quantiles, of which targets leave out the largest;
+- CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): no target networks, but batch renormalization;
+- discrete SAC (Christodoulou 2019, https://arxiv.org/abs/1910.07207), by `DiscreteSAC`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from rlpyt.algos.qpg.base import LOGGED_STRIDE
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.models.batch_renorm import has_batch_renorm
+from rlpyt.types import BatchSpec
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, STEPS, checked, one_of
+from rlpyt.utils.tensor import huber, mean_of_valid, midpoints, quantile_huber, select_at_indexes
+
+OptInfo = namedtuple("OptInfo", "qLoss piLoss qGradNorm piGradNorm q piMu piLogStd qStd alpha")
+DiscreteOptInfo = namedtuple("DiscreteOptInfo", "qLoss piLoss qGradNorm piGradNorm q entropy qStd alpha")
+
+KAPPA = 1.0  # of the quantile Huber loss
+
+
+class EnsembleSAC(SAC):
+    """SAC with an ensemble of critics, which has one optimizer. With two critics and default settings its losses are those of SAC.
+
+    It has the settings of `rlpyt.algos.qpg.sac.SAC`, and:
+
+    Args:
+        n_target_critics: number of critics, drawn anew for each update, whose least value is the target; None for all.
+        policy_value: "min" or "mean" over the critics, which the policy maximizes.
+        policy_update_interval: gradient updates of the critics per update of the policy and of α.
+        n_dropped_quantiles: if critics estimate quantiles, targets are the quantiles of all critics together, without this many times the
+            number of critics of the largest ones.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    agent: Any
+    n_target_critics: int | None
+    policy_value: str
+    policy_update_interval: int
+    n_dropped_quantiles: int
+    discount: float
+    n_step_return: int
+    reward_scale: float
+
+    OptInfoCls: type = OptInfo
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
+    optimizer_names = ("q_optimizer", "pi_optimizer", "alpha_optimizer")
+    clipped = 2
+    agent_needs = ("pi", "target_pi", "q", "discrete", "n_critics", "n_quantiles", "update_target", "pi_parameters", "q_parameters")
+    agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.EnsembleSacAgent"
+    n_q = 1  # The ensemble is one model.
+    discrete = False
+
+    @checked(n_target_critics=COUNT, policy_value=one_of("min", "mean"), policy_update_interval=COUNT, n_dropped_quantiles=STEPS)
+    def __init__(
+        self,
+        *,
+        n_target_critics: int | None = None,
+        policy_value: str = "min",
+        policy_update_interval: int = 1,
+        n_dropped_quantiles: int = 2,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def _prepare(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: BatchSpec,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        world_size: int,
+        async_: bool = False,
+    ) -> None:
+        """Also check that the settings fit the agent's critics.
+
+        Raises:
+            ValueError: they do not, or batch renormalization would have other statistics in each of several processes.
+        """
+        super()._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, async_)
+        if not self.trains_by("optimize_agent", "update", *self.loss_methods):
+            return
+        name, n, n_quantiles = type(self).__name__, agent.n_critics, agent.n_quantiles
+        if agent.discrete != self.discrete:
+            raise ValueError(f"{name} needs an agent such as {self.agent_example}; {type(agent).__name__} is for another kind of actions.")
+        if self.n_target_critics is not None and self.n_target_critics > n:
+            raise ValueError(f"{name}: n_target_critics={self.n_target_critics} must be at most n_critics={n} of the agent.")
+        if n_quantiles is not None and self.n_target_critics is not None:
+            raise ValueError(f"{name}: with quantiles, targets take those of all critics: leave n_target_critics None.")
+        if n_quantiles is not None and self.n_dropped_quantiles >= n_quantiles:
+            raise ValueError(
+                f"{name}: n_dropped_quantiles={self.n_dropped_quantiles} must be below n_quantiles={n_quantiles} of the agent."
+            )
+        if world_size > 1 and any(map(has_batch_renorm, agent.named_models().values())):
+            raise ValueError(f"{name}: each of several processes would normalize by statistics of its own batches; train in one process.")
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the critics."""
+        return self.agent.q_parameters()
+
+    @property
+    def update_branch(self) -> bool:
+        """Whether the next update includes a step of the policy."""
+        return (self.update_counter + 1) % self.policy_update_interval == 0
+
+    def loss(self, samples: Any) -> tuple[tuple, tuple]:
+        """Compute the losses of the critics together, of the policy, and of α.
+
+        ::
+
+            y   = R + γ^m (min Q_target(s',a') - α log π(a'|s')),   a' ~ π(s'), minimum over `n_target_critics` critics
+            Q:  sum over critics of ½ (Q_i(s,a) - y)²
+            π:  α log π(ã|s) - Q(s,ã) - log prior(ã),               ã ~ π(s), Q by `policy_value`
+            α:  -log α (log π(ã|s) + target entropy)
+
+        R, m and s' are those of SAC. If critics estimate quantiles, y has a value for each of the quantiles of all critics together except
+        the largest, the loss of a critic is the mean over its quantiles of `rlpyt.utils.tensor.quantile_huber`, and Q(s,ã) is the mean of
+        quantiles. Without target networks, the critics see (s,a) and (s',a') in one batch; values of the latter have no gradient.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+
+        Returns:
+            Losses (q, pi or None, alpha or None), with gradients for disjoint sets of parameters; and values to log: those of the critics
+            [n,n_critics], and further ones of the policy or None.
+        """
+        valid, alpha = self.valid_samples(samples), self._alpha
+        q, y = self.q_and_target(samples, alpha)
+        q_loss = mean_of_valid(self.q_losses(q, y), valid)
+        pi_loss = alpha_loss = None
+        values: tuple = ()
+        if self.update_branch:
+            pi_losses, log_pi, values = self.policy_losses(samples, alpha)
+            pi_loss = mean_of_valid(pi_losses, valid)
+            if self.alpha_optimizer is not None:
+                alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self._target_entropy, valid)
+        return (q_loss, pi_loss, alpha_loss), tuple(value.detach() for value in (self.means(q), *values))
+
+    def q_and_target(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return Q(s,a) [n,n_critics] and y [n]; with quantiles [n,n_critics,n_quantiles] and [n,K]."""
+        next_action, next_log_pi, _ = self.agent.target_pi(*samples.target_inputs)
+        q, next_q = self.q_and_next_q(samples, (samples.action,), (next_action,))
+        with torch.no_grad():
+            if self.agent.n_quantiles is None:
+                return q, self.discounted(samples, torch.addcmul(self.least(next_q), alpha, next_log_pi, value=-1))
+            n_kept = self.agent.n_critics * (self.agent.n_quantiles - self.n_dropped_quantiles)
+            atoms = next_q.flatten(1).sort(dim=-1).values[:, :n_kept]
+            return q, self.discounted(samples, atoms - (alpha * next_log_pi)[:, None])
+
+    def q_and_next_q(self, samples: Any, action: tuple, next_action: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return outputs of the critics at `agent_inputs`, and, without gradient, those for targets at `target_inputs`."""
+        agent = self.agent
+        if agent.target_networks:
+            return agent.q(*samples.agent_inputs, *action), agent.target_q(*samples.target_inputs, *next_action)
+        both = _concatenated((tuple(samples.agent_inputs), action), (tuple(samples.target_inputs), next_action))
+        q, next_q = agent.q(*both[0], *both[1]).chunk(2)
+        return q, next_q.detach()
+
+    def least(self, q: torch.Tensor) -> torch.Tensor:
+        """Return the minimum [n,...] over `n_target_critics` critics, drawn for the whole batch, of values [n,n_critics,...]."""
+        if self.n_target_critics not in (None, q.shape[1]):
+            q = q[:, torch.rand(q.shape[1], device=q.device).topk(self.n_target_critics).indices]
+        return q.amin(dim=1)
+
+    def discounted(self, samples: Any, value: torch.Tensor) -> torch.Tensor:
+        """Return targets ``R + γ^m value`` for values [n] or [n,K]."""
+        factor = bootstrap_discount(samples, self.discount, self.n_step_return)
+        return_ = samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
+        shape = (-1, *[1] * (value.dim() - 1))
+        return torch.addcmul(return_.view(shape).to(value), factor.view(shape).to(value), value)
+
+    def q_losses(self, q: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return losses [n], summed over critics, of their outputs at targets [n] or [n,K]."""
+        if self.agent.n_quantiles is None:
+            return huber(y[:, None] - q)[0].sum(dim=-1)
+        fractions = midpoints(self.agent.n_quantiles, q.device)
+        return quantile_huber(q, fractions, y[:, None], KAPPA).sum(dim=-1) / self.agent.n_quantiles
+
+    def policy_losses(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple]:
+        """Return losses of the policy [n], log π [n], and values to log: mean and log_std."""
+        action, log_pi, dist_info = self.agent.pi(*samples.agent_inputs)
+        with self.freeze_q():
+            q = self.value_for_policy(self.agent.q(*samples.agent_inputs, action))
+        losses = alpha * log_pi - q
+        log_prior = self.get_action_prior(action)
+        if isinstance(log_prior, torch.Tensor) or log_prior != 0:
+            losses = losses - log_prior
+        return losses, log_pi, (dist_info.mean, dist_info.log_std)
+
+    def means(self, q: torch.Tensor) -> torch.Tensor:
+        """Return outputs of the critics, or means of their quantiles."""
+        return q if self.agent.n_quantiles is None else q.mean(dim=-1)
+
+    def value_for_policy(self, q: torch.Tensor) -> torch.Tensor:
+        """Return the value [n,...] that the policy maximizes, given outputs of the critics [n,n_critics,...]."""
+        q = self.means(q)
+        return q.amin(dim=1) if self.policy_value == "min" else q.mean(dim=1)
+
+    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: Any, values: tuple) -> None:
+        """Append the logged tensors of an update to the lists in `opt_info`."""
+        q_loss, pi_loss, _ = losses
+        q, *of_policy = values
+        policy_fields = opt_info._fields[opt_info._fields.index("q") + 1 : opt_info._fields.index("qStd")]
+        logged = dict(qLoss=q_loss.detach(), qGradNorm=grad_norms[0], q=q[::LOGGED_STRIDE], alpha=self._alpha)
+        logged["qStd"] = q.std(dim=1, correction=0).mean()
+        if pi_loss is not None:
+            logged.update(piLoss=pi_loss.detach(), piGradNorm=grad_norms[1])
+            logged.update({name: value[::LOGGED_STRIDE] for name, value in zip(policy_fields, of_policy)})
+        for name, value in logged.items():
+            getattr(opt_info, name).append(value)
+
+
+class DiscreteSAC(EnsembleSAC):
+    """SAC for discrete actions: critics have a value for each action, and expectations over actions are sums.
+
+    It has the settings of `EnsembleSAC`, without those of actions that are vectors and of quantiles, and:
+
+    Args:
+        target_entropy: policy entropy for which α is tuned. "auto" means 0.98 times that of the uniform distribution.
+    """
+
+    OptInfoCls = DiscreteOptInfo
+    opt_info_fields = DiscreteOptInfo._fields
+    agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.DiscreteSacAgent"
+    discrete = True
+
+    @checked(without=("action_prior", "reparameterize", "n_dropped_quantiles"))
+    def __init__(self, *, target_entropy: float | str | None = "auto", **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def auto_target_entropy(self) -> float:
+        """Return the target entropy for the setting "auto"."""
+        return 0.98 * math.log(self.agent.env_spaces.action.n)
+
+    def q_and_target(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return Q(s,a) [n,n_critics] and ``y = R + γ^m sum_a' π(a'|s') (min Q_target(s',a') - α log π(a'|s'))`` [n]."""
+        next_pi, next_log_pi, _ = self.agent.target_pi(*samples.target_inputs)
+        q, next_q = self.q_and_next_q(samples, (), ())  # [n,n_critics,A]
+        with torch.no_grad():
+            value = (next_pi * (self.least(next_q) - alpha * next_log_pi)).sum(dim=-1)
+        return select_at_indexes(samples.action, q.transpose(1, 2)), self.discounted(samples, value)
+
+    def policy_losses(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple]:
+        """Return losses ``sum_a π(a|s) (α log π(a|s) - Q(s,a))`` [n], ``sum_a π(a|s) log π(a|s)`` [n], and values to log: the entropy."""
+        pi, log_pi, _ = self.agent.pi(*samples.agent_inputs)
+        with torch.no_grad(), self.freeze_q():
+            q = self.value_for_policy(self.agent.q(*samples.agent_inputs))  # [n,A]
+        minus_entropy = (pi * log_pi).sum(dim=-1)
+        return (pi * (alpha * log_pi - q)).sum(dim=-1), minus_entropy, (-minus_entropy,)
+
+
+def _concatenated(a: Any, b: Any) -> Any:
+    """Concatenate structures of tensors along their first dimension."""
+    others = iter(buffer_leaves(b))
+    return buffer_func(a, lambda x: torch.cat([x, next(others).to(x)]))

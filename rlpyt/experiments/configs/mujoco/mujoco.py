@@ -1,0 +1,30 @@
+"""Variants of SAC with other critics, on continuous control; steps and settings are those of the papers."""
+
+from rlpyt.experiments.configs import variant
+from rlpyt.experiments.configs.classic.pendulum import ensemble
+from rlpyt.experiments.configs.mujoco import qpg
+
+classes = dict(qpg.classes, **ensemble)
+
+base = variant(
+    qpg.base,
+    algo=dict(min_steps_learn=5000),
+    runner=dict(n_steps=300e3, log_interval_steps=5e3),
+    sampler=dict(eval_n_envs=5, eval_max_steps=10_000, eval_max_trajectories=10),
+)
+many_updates = dict(replay_ratio=20 * 256, policy_update_interval=20, policy_value="mean")
+
+configs = dict(
+    redq=variant(base, agent=dict(n_critics=10), algo=dict(many_updates, n_target_critics=2)),
+    droq=variant(base, agent=dict(q_model_kwargs=dict(dropout=0.01, layer_norm=True)), algo=many_updates),
+    tqc=variant(base, agent=dict(n_critics=5, n_quantiles=25, q_model_kwargs=dict(hidden_sizes=[512] * 3)), algo=dict(policy_value="mean")),
+    crossq=variant(
+        base,
+        agent=dict(
+            target_networks=False,
+            model_kwargs=dict(hidden_sizes=[256, 256], batch_renorm=True),
+            q_model_kwargs=dict(hidden_sizes=[2048, 2048], batch_renorm=True),
+        ),
+        algo=dict(learning_rate=1e-3, policy_update_interval=3, optim_kwargs=dict(betas=(0.5, 0.999))),
+    ),
+)

@@ -1,0 +1,85 @@
+"""Batch renormalization (Ioffe 2017, https://arxiv.org/abs/1702.03275), as used by CrossQ (Bhatt et al. 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+MOMENTUM = 0.99  # of the running statistics, per batch
+EPS = 1e-3
+WARM_UP = 100_000  # Batches that are normalized by their own statistics alone.
+MAX_SCALE, MAX_SHIFT = 3.0, 5.0  # Limits of the corrections r and d afterwards.
+
+
+class BatchRenorm(torch.nn.Module):
+    """Normalizes features over a batch, then scales and shifts them by learned numbers.
+
+    In training, with statistics of the batch and running ones::
+
+        y = (x - mean) / std * r + d,   r = std / running_std,   d = (mean - running_mean) / running_std
+
+    r and d, which have no gradient, are limited to [1/3,3] and [-5,5]; for the first 100,000 batches they are 1 and 0. In evaluation, and
+    inside of `by_running_statistics`, the running statistics replace those of the batch.
+
+    Args:
+        size: number of features.
+        lead: shape of an ensemble of such layers, for example (n,).
+    """
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+    n_batches: torch.Tensor
+
+    def __init__(self, size: int, lead: Sequence[int] = ()) -> None:
+        super().__init__()
+        shape = (*lead, 1, size)
+        self.weight, self.bias = torch.nn.Parameter(torch.ones(shape)), torch.nn.Parameter(torch.zeros(shape))
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+        self.register_buffer("n_batches", torch.zeros(()))
+        self.uses_running = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[*lead,B,size], or [B,size] for all of an ensemble -> [*lead,B,size]."""
+        if self.uses_running or not self.training:
+            normalized = (x - self.running_mean) * (self.running_var + EPS).rsqrt()
+        else:
+            var, mean = torch.var_mean(x, dim=-2, keepdim=True, correction=0)
+            normalized = (x - mean) * (var + EPS).rsqrt()
+            with torch.no_grad():
+                r, d = self._corrections(mean, var)
+                self._count(mean, var)
+            normalized = normalized * r + d
+        return torch.addcmul(self.bias, normalized, self.weight)
+
+    def _corrections(self, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        running_std = (self.running_var + EPS).sqrt()
+        r = ((var + EPS).sqrt() / running_std).clamp(1 / MAX_SCALE, MAX_SCALE)
+        d = ((mean - self.running_mean) / running_std).clamp(-MAX_SHIFT, MAX_SHIFT)
+        is_warm = self.n_batches >= WARM_UP
+        return torch.where(is_warm, r, 1.0), torch.where(is_warm, d, 0.0)
+
+    def _count(self, mean: torch.Tensor, var: torch.Tensor) -> None:
+        self.running_mean.lerp_(mean.to(self.running_mean).expand_as(self.running_mean), 1 - MOMENTUM)
+        self.running_var.lerp_(var.to(self.running_var).expand_as(self.running_var), 1 - MOMENTUM)
+        self.n_batches.add_(1)
+
+
+@contextmanager
+def by_running_statistics(module: torch.nn.Module) -> Iterator[None]:
+    """Within this context, batch renormalization in `module` uses running statistics, and does not change them."""
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchRenorm)]
+    for layer in layers:
+        layer.uses_running = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.uses_running = False
+
+
+def has_batch_renorm(module: torch.nn.Module) -> bool:
+    """Return whether a module has a layer of batch renormalization."""
+    return any(isinstance(layer, BatchRenorm) for layer in module.modules())

@@ -1,0 +1,116 @@
+"""Ensembles of Q-functions, computed together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.models.batch_renorm import BatchRenorm
+from rlpyt.models.linear import in_float32
+from rlpyt.models.mlp import ObservationVector
+from rlpyt.models.utils import Model
+from rlpyt.utils.settings import COUNT, Number, checked
+from rlpyt.utils.tensor import restore_leading_dims
+
+
+class EnsembleLinear(torch.nn.Module):
+    """n linear layers as one batched product; each is initialized like `torch.nn.Linear`.
+
+    Args:
+        n: number of layers.
+        in_features, out_features: sizes.
+    """
+
+    def __init__(self, n: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(in_features)
+        self.weight = torch.nn.Parameter(torch.empty(n, out_features, in_features).uniform_(-bound, bound))
+        self.bias = torch.nn.Parameter(torch.empty(n, out_features).uniform_(-bound, bound))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n,B,in], or [B,in] for all -> [n,B,out]."""
+        n, out_features, _ = self.weight.shape
+        if x.dim() == 2:  # One product of two matrices.
+            return F.linear(x, self.weight.flatten(0, 1), self.bias.flatten()).view(len(x), n, out_features).transpose(0, 1)
+        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
+
+    def extra_repr(self) -> str:
+        n, out_features, in_features = self.weight.shape
+        return f"{n}, in_features={in_features}, out_features={out_features}"
+
+
+class EnsembleOutputLinear(EnsembleLinear):
+    """Last layer of an ensemble."""
+
+    forward = in_float32(EnsembleLinear.forward)  # type: ignore[assignment,arg-type]
+
+
+class EnsembleLayerNorm(torch.nn.Module):
+    """n layers of layer normalization (Ba et al. 2016, https://arxiv.org/abs/1607.06450): [n,B,size] -> [n,B,size]."""
+
+    def __init__(self, n: int, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.ones(n, 1, size)), torch.nn.Parameter(torch.zeros(n, 1, size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n,B,size] -> [n,B,size]."""
+        return torch.addcmul(self.bias, F.layer_norm(x, x.shape[-1:]), self.weight)
+
+
+class QEnsembleModel(Model):
+    """n perceptrons for the value of an action, or for quantiles of its return.
+
+    A hidden layer is a linear layer, dropout, layer normalization, ReLU and batch renormalization, as far as they are chosen.
+
+    Args:
+        hidden_sizes: widths of the hidden layers; default [256, 256].
+        action_size: components of an action that is an input; None if there is none.
+        output_size: values for each of so many discrete actions; None for the one action that is an input.
+        n_critics: n.
+        n_quantiles: quantiles of the return for each critic, in place of its mean; None for the mean.
+        dropout: probability of dropping a unit of a hidden layer, in training.
+        layer_norm: layer normalization in each hidden layer.
+        batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
+    """
+
+    uses_prev_action = False
+
+    @checked(n_critics=COUNT, n_quantiles=COUNT, dropout=Number(0, 0.999))
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None = None,
+        action_size: int | None = None,
+        output_size: int | None = None,
+        n_critics: int = 2,
+        n_quantiles: int | None = None,
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        batch_renorm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.observation = ObservationVector(observation_shape)
+        self.output_shape = tuple(size for size in (output_size, n_quantiles) if size is not None)
+        sizes = [256, 256] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
+        sizes = [self.observation.size + (action_size or 0), *sizes]
+        layers: list[torch.nn.Module] = [BatchRenorm(sizes[0], (n_critics,))] if batch_renorm else []
+        for n_in, n_out in zip(sizes, sizes[1:]):
+            layers.append(EnsembleLinear(n_critics, n_in, n_out))
+            layers += [torch.nn.Dropout(dropout)] if dropout else []
+            layers += [EnsembleLayerNorm(n_critics, n_out)] if layer_norm else []
+            layers.append(torch.nn.ReLU())
+            layers += [BatchRenorm(n_out, (n_critics,))] if batch_renorm else []
+        layers.append(EnsembleOutputLinear(n_critics, sizes[-1], math.prod(self.output_shape)))
+        self.mlp = torch.nn.Sequential(*layers)
+
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor | None = None) -> torch.Tensor:
+        """Values [T,B,n_critics,*rest]; rest is (n_quantiles), (output_size), (output_size, n_quantiles) or ()."""
+        x, lead_dims = self.observation(observation)
+        if action is not None:
+            x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
+        values = self.mlp(x).transpose(0, 1)  # [T*B,n_critics,outputs]
+        return restore_leading_dims(values.reshape(*values.shape[:2], *self.output_shape), *lead_dims)

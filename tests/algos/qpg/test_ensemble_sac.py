@@ -1,0 +1,385 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, DoubleVector, check, mean, pi_of, replayed, rows
+from tiers import processes, thinned
+
+from rlpyt.agents.base import AgentInputs
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.models.batch_renorm import BatchRenorm
+from rlpyt.models.qpg.ensemble import EnsembleLayerNorm, EnsembleLinear
+from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.collections import BatchSpec
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.spaces.int_box import IntBox
+
+T, B, N_ACTIONS = 4, 2, 3
+DISCRETE = EnvSpaces(SPACES.observation, IntBox(0, N_ACTIONS))
+DISCRETE_EXAMPLES = dict(EXAMPLES, action=np.int64(0))
+SIZES = dict(hidden_sizes=[6, 5])
+
+
+def make(algo, agent, spaces=SPACES, examples=EXAMPLES):
+    """Algorithm and agent in float64, to compare with formulas; the target network away from the critics."""
+    torch.manual_seed(0)
+    agent.initialize(spaces)
+    for model in agent.named_models().values():
+        model.double()
+        model.observation = DoubleVector()
+    algo.initialize(agent, 10, BatchSpec(T, B), True, examples)
+    agent.train_mode(0)
+    if agent.target_networks:
+        with torch.no_grad():
+            for parameter in agent.target_q_model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    algo._log_alpha.data = torch.tensor(math.log(0.7), dtype=torch.float64)
+    return algo, agent
+
+
+def small(**settings):
+    return dict(dict(replay_size=200, min_steps_learn=16, batch_size=8, replay_ratio=8), **settings)
+
+
+def ensemble(agent_settings, q_settings=None, pi_settings=None, **settings):
+    agent = EnsembleSacAgent(
+        model_kwargs=dict(SIZES, **(pi_settings or {})), q_model_kwargs=dict(SIZES, **(q_settings or {})), **agent_settings
+    )
+    return make(EnsembleSAC(**small(**settings)), agent)
+
+
+def critic(model, i, x):
+    """Outputs of critic number i for one input, one layer after the other."""
+    for layer in model.mlp:
+        if isinstance(layer, EnsembleLinear):
+            x = layer.weight[i] @ x + layer.bias[i]
+        elif isinstance(layer, EnsembleLayerNorm):
+            x = (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt() * layer.weight[i, 0] + layer.bias[i, 0]
+        else:
+            x = x.clamp(min=0)
+    return x
+
+
+def huber(delta):
+    return 0.5 * delta**2 if abs(delta) <= 1 else abs(delta) - 0.5
+
+
+def noises(n=12):
+    torch.manual_seed(5)
+    return torch.randn(n, A, dtype=torch.float64), torch.randn(n, A, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("value", ["min", "mean"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_losses_of_many_critics_and_their_gradients_are_the_formulas(layer_norm, value):
+    algo, agent = ensemble(dict(n_critics=4), dict(layer_norm=layer_norm), policy_value=value, reward_scale=2.0, target_entropy=-1.5)
+    samples, (noise2, noise) = replayed(), noises()
+    q_terms, pi_terms, alpha_terms = [], [], []
+    for (o, a, r, factor, o2), eps2, eps in zip(rows(samples), noise2, noise):
+        with torch.no_grad():
+            a2, log_pi2 = pi_of(agent.model, o2, eps2)
+            next_q = [critic(agent.target_q_model, i, torch.cat([o2, a2]))[0] for i in range(4)]
+            y = 2.0 * r + factor * (min(next_q) - 0.7 * log_pi2)
+        q_terms.append(sum(0.5 * (y - critic(agent.q_model, i, torch.cat([o, a]))[0]) ** 2 for i in range(4)))
+        new_a, log_pi = pi_of(agent.model, o, eps)
+        qs = [critic(agent.q_model, i, torch.cat([o, new_a]))[0] for i in range(4)]
+        pi_terms.append(0.7 * log_pi - (min(qs) if value == "min" else mean(qs)))
+        alpha_terms.append(-algo._log_alpha * (log_pi.detach() - 1.5))
+    noises()
+    torch.manual_seed(5)
+    losses, values = algo.loss(samples)
+    parameters = agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]
+    check(losses, [mean(q_terms), mean(pi_terms), mean(alpha_terms)], parameters)
+    assert values[0].shape == (12, 4) and not any(v.requires_grad for v in values)
+
+
+def test_targets_take_a_few_critics_drawn_anew_for_each_update(monkeypatch):
+    algo, agent = ensemble(dict(n_critics=5), n_target_critics=2)
+    q = torch.randn(1, 5, dtype=torch.float64).expand(12, 5)
+    seen = {algo.least(q)[0].item() for _ in range(200)}
+    pairs = {min(q[0, i].item(), q[0, j].item()) for i in range(5) for j in range(i)}
+    assert seen == pairs, "each pair of critics was taken, and never more than two"
+    assert len(algo.least(q).unique()) == 1, "the same for the whole batch"
+
+
+def test_with_two_critics_losses_and_updates_are_those_of_sac():
+    def twins():
+        agent = SacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES)
+        agent.initialize(SPACES)
+        algo = SAC(**small())
+        algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+        agent.train_mode(0)
+        return algo, agent
+
+    torch.manual_seed(0)
+    sac, twin_agent = twins()
+    agent = EnsembleSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES)
+    agent.initialize(SPACES)
+    state = {"model": twin_agent.state_dict()["model"]}
+    for name, (q1, q2) in dict(q_model=("q1_model", "q2_model"), target_q_model=("target_q1_model", "target_q2_model")).items():
+        pairs = zip(getattr(twin_agent, q1).parameters(), getattr(twin_agent, q2).parameters())
+        state[name] = dict(zip(getattr(agent, name).state_dict(), [torch.stack(pair).detach() for pair in pairs], strict=True))
+    agent.load_state_dict(state)
+    algo = EnsembleSAC(**small())
+    algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    agent.train_mode(0)
+    for seed in range(3):
+        batch = replayed(seed=seed)
+        infos = []
+        for each in (sac, algo):
+            torch.manual_seed(seed)
+            infos.append(each.update(batch)[0])
+            each.agent.update_target(0.1)
+        assert infos[1].qLoss.item() == pytest.approx(infos[0].q1Loss.item() + infos[0].q2Loss.item(), rel=1e-4)
+        torch.testing.assert_close(infos[1].piLoss, infos[0].piLoss, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(infos[1].alpha, infos[0].alpha)
+    for p, (p1, p2) in zip(
+        agent.target_q_model.parameters(), zip(*(m.parameters() for m in (twin_agent.target_q1_model, twin_agent.target_q2_model)))
+    ):
+        torch.testing.assert_close(p, torch.stack([p1, p2]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 3])
+def test_losses_of_truncated_quantile_critics_and_their_gradients_are_the_formulas(dropped):
+    n, Q = 3, 4
+    algo, agent = ensemble(dict(n_critics=n, n_quantiles=Q), policy_value="mean", n_dropped_quantiles=dropped)
+    samples, (noise2, noise) = replayed(), noises()
+    q_terms, pi_terms, alpha_terms = [], [], []
+    for (o, a, r, factor, o2), eps2, eps in zip(rows(samples), noise2, noise):
+        with torch.no_grad():
+            a2, log_pi2 = pi_of(agent.model, o2, eps2)
+            pooled = sorted(z.item() for i in range(n) for z in critic(agent.target_q_model, i, torch.cat([o2, a2])))
+            ys = [r + factor * (z - 0.7 * log_pi2) for z in pooled[: n * (Q - dropped)]]
+        term = 0.0
+        for i in range(n):
+            for k, theta in enumerate(critic(agent.q_model, i, torch.cat([o, a]))):
+                fraction = (k + 0.5) / Q
+                term = term + mean([abs(fraction - float(y < theta)) * huber(y - theta) for y in ys]) / Q
+        q_terms.append(term)
+        new_a, log_pi = pi_of(agent.model, o, eps)
+        pi_terms.append(0.7 * log_pi - mean([critic(agent.q_model, i, torch.cat([o, new_a])).mean() for i in range(n)]))
+        alpha_terms.append(-algo._log_alpha * (log_pi.detach() - float(A)))
+    torch.manual_seed(5)
+    losses, values = algo.loss(samples)
+    check(losses, [mean(q_terms), mean(pi_terms), mean(alpha_terms)], (agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]))
+    assert values[0].shape == (12, n)
+
+
+def layers_over_a_batch(mlp, x, running):
+    """Outputs of a perceptron with batch renormalization in its warm-up, of a whole batch; by statistics of the batch or running ones."""
+    for layer in mlp:
+        if isinstance(layer, BatchRenorm):
+            mean_, var = (
+                (layer.running_mean, layer.running_var) if running else (x.mean(-2, keepdim=True), x.var(-2, keepdim=True, correction=0))
+            )
+            x = (x - mean_) / (var + 1e-3).sqrt() * layer.weight + layer.bias
+        elif isinstance(layer, EnsembleLinear):
+            x = x @ layer.weight.mT + layer.bias[:, None]
+        elif isinstance(layer, torch.nn.Linear):
+            x = x @ layer.weight.T + layer.bias
+        else:
+            x = x.clamp(min=0)
+    return x
+
+
+def test_losses_without_target_networks_and_their_gradients_are_the_formulas():
+    algo, agent = ensemble(dict(target_networks=False), dict(batch_renorm=True), dict(batch_renorm=True))
+    for layer in [*agent.model.modules(), *agent.q_model.modules()]:
+        if isinstance(layer, BatchRenorm):
+            layer.running_mean.normal_(), layer.running_var.uniform_(0.5, 2)
+    samples, (noise2, noise) = replayed(), noises()
+    o, o2 = samples.agent_inputs.observation, samples.target_inputs.observation
+
+    def squashed(outputs, eps):
+        mean_, log_std = outputs.chunk(2, -1)
+        x = mean_ + log_std.exp() * eps
+        log_pi = (-0.5 * eps**2 - log_std - 0.5 * math.log(2 * math.pi) - torch.log(1 - torch.tanh(x) ** 2)).sum(-1)
+        return torch.tanh(x), log_pi
+
+    with torch.no_grad():
+        a2, log_pi2 = squashed(layers_over_a_batch(agent.model.mlp, o2, running=True), noise2)
+    both = torch.cat([torch.cat([o, samples.action], 1), torch.cat([o2, a2], 1)])
+    q, next_q = layers_over_a_batch(agent.q_model.mlp, both, running=False)[..., 0].split(12, dim=1)  # [2,12] each
+    y = samples.return_ + samples.bootstrap_discount * (next_q.detach().amin(0) - 0.7 * log_pi2)
+    q_loss = (0.5 * (y - q) ** 2).sum(0).mean()
+    # The running statistics of the critics, by which the policy sees them, have moved by the loss of the critics.
+    before = {name: value.clone() for name, value in agent.q_model.state_dict().items()}
+    torch.manual_seed(5)
+    losses, _ = algo.loss(samples)
+    assert any(not torch.equal(value, before[name]) for name, value in agent.q_model.state_dict().items())
+    new_a, log_pi = squashed(layers_over_a_batch(agent.model.mlp, o, running=False), noise)
+    min_q = layers_over_a_batch(agent.q_model.mlp, torch.cat([o, new_a], 1), running=True)[..., 0].amin(0)
+    alpha_loss = -algo._log_alpha * (log_pi.detach() - A).mean()
+    parameters = agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]
+    check(losses, [q_loss, (0.7 * log_pi - min_q).mean(), alpha_loss], parameters)
+    assert set(agent.state_dict()) == {"model", "q_model"}
+    agent.update_target()
+
+
+def test_dropout_is_active_in_critics_and_targets_while_training_but_acting_is_deterministic():
+    algo, agent = ensemble({}, dict(dropout=0.5))
+    samples = replayed()
+    inputs = *samples.agent_inputs, samples.action
+    for q in (agent.q, agent.target_q):
+        assert not torch.equal(q(*inputs), q(*inputs))
+    agent.sample_mode(1)
+    agent.train_mode(1)
+    assert not torch.equal(agent.target_q(*inputs), agent.target_q(*inputs))
+
+
+def test_the_policy_is_updated_every_so_many_updates_and_alpha_with_it():
+    algo, agent = ensemble({}, policy_update_interval=3)
+    names = []
+    for i in range(6):
+        before = [p.detach().clone() for p in agent.pi_parameters()], algo._alpha.clone()
+        info, priorities = algo.update(replayed(seed=i))
+        algo.update_counter += 1
+        moved = not all(torch.equal(p, q) for p, q in zip(before[0], agent.pi_parameters()))
+        assert moved == (not torch.equal(before[1], algo._alpha)) == (info.piLoss is not None) == (i % 3 == 2)
+        assert priorities is None and info.qLoss is not None and info.qStd is not None
+        names.append(info._fields)
+    assert set(names) == {algo.opt_info_fields}
+
+
+@pytest.mark.parametrize(
+    "agent_settings, q_settings, settings, message",
+    [
+        (dict(n_critics=3), {}, dict(n_target_critics=4), "n_target_critics=4 must be at most n_critics=3"),
+        (dict(n_quantiles=5), {}, dict(n_target_critics=2), "leave n_target_critics None"),
+        (dict(n_quantiles=5), {}, dict(n_dropped_quantiles=5), "n_dropped_quantiles=5 must be below n_quantiles=5"),
+        (dict(n_critics=3), dict(n_critics=2), {}, "n_critics=3 of the agent and n_critics=2 in q_model_kwargs differ"),
+        ({}, {}, dict(policy_value="max"), "policy_value='max' is not possible"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(agent_settings, q_settings, settings, message):
+    with pytest.raises(ValueError, match=message):
+        ensemble(agent_settings, q_settings, **settings)
+
+
+def test_batch_statistics_of_several_processes_are_refused():
+    agent = EnsembleSacAgent(target_networks=False, q_model_kwargs=dict(SIZES, batch_renorm=True))
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="train in one process"):
+        EnsembleSAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2)
+
+
+def test_agents_for_another_kind_of_sac_are_refused():
+    for algo, agent, spaces in [
+        (EnsembleSAC(), SacAgent(), SPACES),
+        (SAC(), EnsembleSacAgent(), SPACES),
+        (EnsembleSAC(), DiscreteSacAgent(), DISCRETE),
+        (DiscreteSAC(), EnsembleSacAgent(), SPACES),
+    ]:
+        agent.initialize(spaces)
+        with pytest.raises(ValueError, match=f"^{type(algo).__name__} needs an agent"):
+            algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+
+
+# --- Discrete actions -------------------------------------------------------------------------------------------------
+
+
+def discrete(agent_settings=None, **settings):
+    agent = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, **(agent_settings or {}))
+    return make(DiscreteSAC(**small(**settings)), agent, DISCRETE, DISCRETE_EXAMPLES)
+
+
+def replayed_discrete(n=12):
+    samples, g = replayed(n), torch.Generator().manual_seed(7)
+    inputs = [
+        AgentInputs(x.observation, torch.zeros(n, dtype=torch.long), x.prev_reward) for x in (samples.agent_inputs, samples.target_inputs)
+    ]
+    fields = dict(samples.items(), action=torch.randint(N_ACTIONS, (n,), generator=g), agent_inputs=inputs[0], target_inputs=inputs[1])
+    return SamplesFromReplay(**fields)
+
+
+def probabilities(model, o):
+    *hidden, last = [m for m in model.mlp.model if isinstance(m, torch.nn.Linear)]
+    for layer in hidden:
+        o = (layer.weight @ o + layer.bias).clamp(min=0)
+    exps = (last.weight @ o + last.bias).exp()
+    return exps / exps.sum()
+
+
+@pytest.mark.parametrize("value", ["min", "mean"])
+def test_losses_for_discrete_actions_and_their_gradients_are_the_formulas(value):
+    algo, agent = discrete(dict(n_critics=3), policy_value=value)
+    samples = replayed_discrete()
+    q_terms, pi_terms, alpha_terms = [], [], []
+    for o, a, r, factor, o2 in rows(samples):
+        with torch.no_grad():
+            p2 = probabilities(agent.model, o2)
+            next_q = [critic(agent.target_q_model, i, o2) for i in range(3)]
+            v = sum(p2[b] * (min(q[b] for q in next_q) - 0.7 * p2[b].log()) for b in range(N_ACTIONS))
+            y = r + factor * v
+            qs = [critic(agent.q_model, i, o) for i in range(3)]
+        q_terms.append(sum(0.5 * (y - critic(agent.q_model, i, o)[a]) ** 2 for i in range(3)))
+        p = probabilities(agent.model, o)
+        combined = [(min if value == "min" else mean)([q[b] for q in qs]) for b in range(N_ACTIONS)]
+        pi_terms.append(sum(p[b] * (0.7 * p[b].log() - combined[b]) for b in range(N_ACTIONS)))
+        alpha_terms.append(-algo._log_alpha * (sum(x * x.log() for x in p.detach()) + 0.98 * math.log(N_ACTIONS)))
+    losses, (q, entropy) = algo.loss(samples)
+    check(losses, [mean(q_terms), mean(pi_terms), mean(alpha_terms)], (agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]))
+    assert q.shape == (12, 3) and entropy.shape == (12,) and (entropy > 0).all()
+
+
+def test_discrete_actions_are_drawn_and_in_evaluation_the_most_probable():
+    _, agent = discrete()
+    inputs = torch.randn(1, 4).double().expand(2000, 4), torch.zeros(2000, dtype=torch.long), torch.zeros(2000)
+    agent.sample_mode(0)
+    action, info = agent.step(*inputs)
+    pi = info.dist_info.prob
+    frequencies = torch.bincount(action, minlength=N_ACTIONS) / 2000
+    torch.testing.assert_close(frequencies.double(), pi[0], atol=0.05, rtol=0)
+    agent.eval_mode(1)
+    assert (agent.step(*inputs).action == pi[0].argmax()).all()
+
+
+# --- Training ---------------------------------------------------------------------------------------------------------
+
+PAIRS = {
+    "redq": (dict(n_critics=4), {}, dict(n_target_critics=2, policy_value="mean", policy_update_interval=2)),
+    "droq": ({}, dict(dropout=0.01, layer_norm=True), dict(policy_value="mean")),
+    "tqc": (dict(n_critics=3, n_quantiles=5), {}, dict(policy_value="mean")),
+    "crossq": (dict(target_networks=False), dict(batch_renorm=True), dict(policy_update_interval=3)),
+}
+SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
+CASES = [(name, sampler) for name in (*PAIRS, "discrete") for sampler in SAMPLERS]
+
+
+@processes
+@pytest.mark.parametrize("name, sampler", thinned(CASES, quick=[("crossq", "serial"), ("discrete", "gpu")]))
+def test_every_kind_of_sampler_serves(name, sampler):
+    settings = dict(min_steps_learn=64, replay_size=1000, batch_size=32, replay_ratio=4)
+    if name == "discrete":
+        agent, algo, env = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES), DiscreteSAC(**settings), "CartPole-v1"
+    else:
+        agent_settings, q_settings, more = PAIRS[name]
+        pi_settings = dict(batch_renorm=True) if name == "crossq" else {}
+        agent = EnsembleSacAgent(
+            model_kwargs=dict(SIZES, **pi_settings), q_model_kwargs=dict(SIZES, **q_settings), action_squash="auto", **agent_settings
+        )
+        algo, env = EnsembleSAC(**settings, **more), "Pendulum-v1"
+    n_threads = torch.get_num_threads()
+    try:
+        MinibatchRl(
+            algo=algo,
+            agent=agent,
+            sampler=SAMPLERS[sampler](EnvCls=gym_make, env_kwargs=dict(id=env), batch_T=8, batch_B=4),
+            n_steps=20 * 32,
+            log_interval_steps=320,
+            affinity=dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1),
+            seed=0,
+        ).train()
+    finally:
+        torch.set_num_threads(n_threads)
+    assert algo.update_counter == 4 * (20 - 2)

@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from rlpyt.models.batch_renorm import BatchRenorm
+from rlpyt.models.qpg.ensemble import EnsembleLinear, QEnsembleModel
+from rlpyt.models.qpg.mlp import PiCategoricalMlpModel, PiMlpModel
+
+N, B = 3, 6
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_ensemble_of_linear_layers_is_so_many_of_them_with_their_gradients(shared):
+    torch.manual_seed(0)
+    layer, x = EnsembleLinear(N, 5, 4).double(), torch.randn(N, B, 5, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(N, B, 4, dtype=torch.float64)
+    inputs = [x, layer.weight, layer.bias]
+    got = layer(x[0] if shared else x)
+    expected = torch.stack([(x[0] if shared else x[i]) @ layer.weight[i].T + layer.bias[i] for i in range(N)])
+    torch.testing.assert_close(got, expected)
+    for a, b in zip(torch.autograd.grad((got * g).sum(), inputs), torch.autograd.grad((expected * g).sum(), inputs)):
+        torch.testing.assert_close(a, b)
+
+
+def test_layers_start_like_those_of_torch():
+    torch.manual_seed(0)
+    layer, of_torch = EnsembleLinear(N, 64, 500), torch.nn.Linear(64, 500)
+    for ours, theirs in ((layer.weight, of_torch.weight), (layer.bias, of_torch.bias)):
+        assert ours.abs().max() <= 1 / 8 and ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+
+
+@pytest.mark.parametrize("lead", [(), (B,), (2, B)])
+@pytest.mark.parametrize(
+    "settings, rest",
+    [
+        (dict(action_size=2), ()),
+        (dict(action_size=2, n_quantiles=5), (5,)),
+        (dict(output_size=4), (4,)),
+        (dict(output_size=4, n_quantiles=5), (4, 5)),
+        (dict(action_size=2, layer_norm=True, dropout=0.5, batch_renorm=True), ()),
+    ],
+)
+def test_outputs_have_the_leading_dims_of_inputs_then_the_critics(settings, rest, lead):
+    model = QEnsembleModel((3,), hidden_sizes=[8, 7], n_critics=N, **settings).eval()
+    observation, action = torch.randn(*lead, 3), torch.randn(*lead, 2)
+    inputs = (observation, None, None, action) if "action_size" in settings else (observation, None, None)
+    assert model(*inputs).shape == (*lead, N, *rest)
+
+
+def test_each_critic_is_a_perceptron_with_layer_normalization():
+    torch.manual_seed(0)
+    model = QEnsembleModel((3,), [8, 7], action_size=2, n_critics=N, layer_norm=True)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn_like(p))
+    observation, action = torch.randn(B, 3), torch.randn(B, 2)
+    q = model(observation, None, None, action)
+    first, norm1, _, second, norm2, _, last = model.mlp
+    for i in range(N):
+        x = torch.cat([observation, action], dim=1)
+        for linear, norm in ((first, norm1), (second, norm2)):
+            x = x @ linear.weight[i].T + linear.bias[i]
+            x = (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+            x = (x * norm.weight[i] + norm.bias[i]).clamp(min=0)
+        torch.testing.assert_close(q[:, i], (x @ last.weight[i].T + last.bias[i])[:, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_comes_before_layer_normalization_and_batch_renormalization_last():
+    model = QEnsembleModel((3,), [8], action_size=2, dropout=0.1, layer_norm=True, batch_renorm=True)
+    names = [type(layer).__name__ for layer in model.mlp]
+    assert names == [
+        "BatchRenorm", "EnsembleLinear", "Dropout", "EnsembleLayerNorm", "ReLU", "BatchRenorm", "EnsembleOutputLinear",
+    ]  # fmt: skip
+
+
+def test_policies_normalize_batches_if_asked_and_are_else_the_same_as_ever():
+    torch.manual_seed(0)
+    plain = PiMlpModel((3,), [8, 7], 2)
+    torch.manual_seed(0)
+    model = PiMlpModel((3,), [8, 7], 2, batch_renorm=True)
+    assert [layer.running_mean.numel() for layer in model.mlp if isinstance(layer, BatchRenorm)] == [3, 8, 7]
+    x = torch.randn(B, 3)
+    mean, log_std = model(x, None, None)
+    assert mean.shape == log_std.shape == (B, 2)
+    linears = [[m for m in each.modules() if isinstance(m, torch.nn.Linear)] for each in (plain, model)]
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(*linears, strict=True))
+    assert not torch.allclose(mean, plain(x, None, None)[0])
+    model.eval()  # Nearly the plain model, as long as the running statistics are 0 and 1.
+    for layer in model.modules():
+        if isinstance(layer, BatchRenorm):
+            layer.running_mean.zero_(), layer.running_var.fill_(1 - 1e-3)
+    torch.testing.assert_close(model(x, None, None), plain(x, None, None))
+
+
+def test_a_policy_of_discrete_actions_has_probabilities():
+    log_pi = PiCategoricalMlpModel((3,), [8], 4)(torch.randn(2, B, 3), None, None)
+    assert log_pi.shape == (2, B, 4)
+    torch.testing.assert_close(log_pi.exp().sum(-1), torch.ones(2, B))

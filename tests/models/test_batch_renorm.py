@@ -1,0 +1,86 @@
+import copy
+
+import pytest
+import torch
+
+from rlpyt.models import batch_renorm
+from rlpyt.models.batch_renorm import BatchRenorm, by_running_statistics, has_batch_renorm
+
+EPS = 1e-3
+
+
+def reference(x, weight, bias, running_mean, running_var, warm):
+    """One feature after the other, in plain numbers."""
+    columns = []
+    for j in range(x.shape[1]):
+        values = x[:, j].tolist()
+        mean = sum(values) / len(values)
+        std = (sum((v - mean) ** 2 for v in values) / len(values) + EPS) ** 0.5
+        running_std = (running_var[j] + EPS) ** 0.5
+        r = min(max(std / running_std, 1 / 3), 3) if warm else 1.0
+        d = min(max((mean - running_mean[j]) / running_std, -5), 5) if warm else 0.0
+        columns.append([((v - mean) / std * r + d) * weight[j] + bias[j] for v in values])
+    return torch.tensor(columns, dtype=torch.float64).T
+
+
+def make(size=3, lead=(), warm=False):
+    torch.manual_seed(0)
+    layer = BatchRenorm(size, lead).double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randn_like(p))
+        layer.running_mean.copy_(torch.randn_like(layer.running_mean))
+        layer.running_var.copy_(0.01 + 3 * torch.rand_like(layer.running_var))
+        layer.n_batches.fill_(batch_renorm.WARM_UP - (not warm))
+    return layer
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])  # Both corrections reach both of their limits.
+@pytest.mark.parametrize("warm", [False, True])
+def test_in_training_the_output_is_the_formula(warm, scale):
+    layer = make(warm=warm)
+    x = scale * torch.randn(5, 3, dtype=torch.float64) - scale
+    state = [t.flatten().tolist() for t in (layer.weight, layer.bias, layer.running_mean, layer.running_var)]
+    torch.testing.assert_close(layer(x).detach(), reference(x, *state, warm))
+
+
+def test_corrections_are_constants_for_the_gradient():
+    layer, x = make(warm=True), torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(5, 3, dtype=torch.float64)
+    (got,) = torch.autograd.grad((copy.deepcopy(layer)(x) * g).sum(), x)
+    with torch.no_grad():
+        var, mean = torch.var_mean(x, 0, correction=0)
+        r, d = layer._corrections(mean[None], var[None])
+    normalized = (x - x.mean(0)) / (((x - x.mean(0)) ** 2).mean(0) + EPS).sqrt()
+    (expected,) = torch.autograd.grad((((normalized * r + d) * layer.weight + layer.bias) * g).sum(), x)
+    torch.testing.assert_close(got, expected)
+
+
+def test_running_statistics_follow_slowly_and_replace_those_of_the_batch_elsewhere():
+    layer, x = make(), torch.randn(7, 3, dtype=torch.float64)
+    before = layer.running_mean.clone(), layer.running_var.clone(), layer.n_batches.clone()
+    layer(x)
+    torch.testing.assert_close(layer.running_mean, 0.99 * before[0] + 0.01 * x.mean(0))
+    torch.testing.assert_close(layer.running_var, 0.99 * before[1] + 0.01 * x.var(0, correction=0))
+    assert layer.n_batches == before[2] + 1
+    after = copy.deepcopy(layer.state_dict())
+    expected = (x - layer.running_mean) / (layer.running_var + EPS).sqrt() * layer.weight + layer.bias
+    with by_running_statistics(torch.nn.Sequential(layer)):
+        torch.testing.assert_close(layer(x), expected)
+        torch.testing.assert_close(layer(x[:1]), expected[:1])
+    torch.testing.assert_close(layer.eval()(x), expected)
+    assert all(torch.equal(value, after[name]) for name, value in layer.state_dict().items())
+    assert not torch.equal(layer.train()(x), expected)
+
+
+def test_an_ensemble_is_so_many_layers():
+    ensemble, x = make(lead=(2,), warm=True), torch.randn(2, 5, 3, dtype=torch.float64)
+    for shared, batch in ((False, x), (True, x[0])):
+        layers = [BatchRenorm(3).double() for _ in range(2)]
+        for i, layer in enumerate(layers):
+            layer.load_state_dict({name: v if v.dim() == 0 else v[i] for name, v in ensemble.state_dict().items()})
+        got = ensemble(batch)
+        for i, layer in enumerate(layers):
+            torch.testing.assert_close(got[i], layer(batch if shared else batch[i]))
+            torch.testing.assert_close(ensemble.running_var[i], layer.running_var)
+    assert has_batch_renorm(torch.nn.Sequential(ensemble)) and not has_batch_renorm(torch.nn.Linear(1, 1))

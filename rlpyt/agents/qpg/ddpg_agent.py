@@ -93,6 +93,10 @@ class DdpgAgent(QpgAgent):
         """Return Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)[0]
 
+    def mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return the policy's action [*lead,A], with gradient to the policy."""
+        return self.model(*self._model_inputs(observation, prev_action, prev_reward))
+
     def q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
         """Return Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)

@@ -1,4 +1,6 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477)."""
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477), and TD3+BC (Fujimoto and Gu 2021,
+arXiv:2106.06860).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import torch
 
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import RATE, checked
+from rlpyt.utils.settings import POSITIVE, RATE, checked
 from rlpyt.utils.tensor import huber, mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
@@ -21,6 +23,7 @@ class TD3(DDPG):
 
     Args:
         mu_learning_rate: step size of the policy's optimizer; an alias of `learning_rate`, its name in DDPG.
+        behavior_cloning: α of TD3+BC, 2.5 in the paper, for data sets: the policy also imitates replayed actions. None: it does not.
 
     Raises:
         ValueError: a setting is not possible.
@@ -29,7 +32,7 @@ class TD3(DDPG):
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
     n_q = 2
 
-    @checked(mu_learning_rate=RATE)
+    @checked(mu_learning_rate=RATE, behavior_cloning=POSITIVE)
     def __init__(
         self,
         batch_size: int = 100,
@@ -39,6 +42,7 @@ class TD3(DDPG):
         policy_update_interval: int = 2,
         mu_learning_rate: float = MU_LEARNING_RATE,
         q_learning_rate: float = 1e-3,
+        behavior_cloning: float | None = None,
         **settings: Any,
     ) -> None:
         if settings.setdefault("learning_rate", mu_learning_rate) != mu_learning_rate and mu_learning_rate != MU_LEARNING_RATE:
@@ -49,6 +53,19 @@ class TD3(DDPG):
         mu_learning_rate = settings["learning_rate"]
         save__init__args(locals())
         super().__init__(**settings)
+
+    def mu_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
+        """Compute the policy's loss, that of DDPG. With `behavior_cloning`, ``-λ Q(s, mu(s)) + (mu(s) - a)²``, ``λ = α / mean |Q|``.
+
+        The square is the mean over the action's components. The arguments are those of `DDPG.mu_loss`.
+        """
+        if self.behavior_cloning is None:
+            return super().mu_loss(samples, valid)
+        mu = self.agent.mu(*samples.agent_inputs)
+        with self.freeze_q():
+            q = self.agent.q(*samples.agent_inputs, mu)[0]
+        weight = self.behavior_cloning / mean_of_valid(q.detach().abs(), valid)
+        return mean_of_valid((mu - samples.action).square().mean(dim=-1) - weight * q, valid)
 
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the loss ``½ (Q_1(s,a) - y)² + ½ (Q_2(s,a) - y)²`` with ``y = R + γ^m min Q_target(s', mu_target(s') + noise)``.

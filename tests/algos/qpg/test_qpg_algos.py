@@ -190,6 +190,19 @@ def test_losses_of_td3_and_their_gradients_are_the_formulas():
     check(losses, (mean(mu_terms), mean(q_terms)), (agent.mu_parameters(), agent.q_parameters()))
 
 
+def test_the_policy_of_td3_that_also_clones_has_the_loss_of_the_formula():
+    algo, agent = make("td3", behavior_cloning=2.5)
+    samples = replayed()
+    qs, distances = [], []
+    for o, a, *_ in rows(samples):
+        mu = mu_of(agent.model, o)
+        qs.append(q_of(agent.q_model, o, mu))
+        distances.append(sum((m - x) ** 2 for m, x in zip(mu, a)) / A)
+    weight = 2.5 / mean([abs(q.item()) for q in qs])
+    expected = mean([distance - weight * q for distance, q in zip(distances, qs)])
+    check([algo.mu_loss(samples, None)], [expected], [agent.mu_parameters()])
+
+
 @pytest.mark.parametrize("prior", ["uniform", "gaussian"])
 @pytest.mark.parametrize("fixed_alpha", [None, 0.2])
 def test_losses_of_sac_and_their_gradients_are_the_formulas(prior, fixed_alpha):

@@ -1,0 +1,1 @@
+"""Algorithms for data sets; `rlpyt.runners.offline_rl.OfflineRl` runs them."""

@@ -1,0 +1,80 @@
+"""Behavior cloning: supervised learning of recorded actions (Pomerleau 1991, https://doi.org/10.1162/neco.1991.3.1.88)."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import BaseAgent
+from rlpyt.algos.optimizers import make_optimizer
+from rlpyt.algos.replay import OffPolicyAlgorithm
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
+
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm"])
+
+_NEVER = 2**62  # gradient updates; there is no target network.
+
+
+class BehaviorCloning(OffPolicyAlgorithm):
+    """Maximizes the likelihood of replayed actions, for any policy gradient agent without recurrent state.
+
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, except those of targets.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    agent: Any
+    learning_rate: float
+    initial_optim_state_dict: dict | None
+    OptimCls: type
+    optim_kwargs: dict | None
+
+    OptInfoCls: type = OptInfo
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
+
+    @checked(without=("n_step_return", "target_update_tau", "target_update_interval"))
+    def __init__(self, *, batch_size: int = 256, learning_rate: float = 3e-4, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(target_update_interval=_NEVER, **settings)
+
+    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+        """Check that the agent has a distribution with likelihoods.
+
+        Raises:
+            ValueError: it has none, or a recurrent state.
+        """
+        is_suitable = hasattr(agent.distribution, "log_likelihood") and not agent.recurrent and hasattr(agent, "value")
+        if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):
+            raise ValueError(
+                f"{type(self).__name__} needs a policy gradient agent without recurrent state, such as MlpFfAgent or MujocoFfAgent of "
+                f"rlpyt.agents.pg; {type(agent).__name__} is not one."
+            )
+        super()._prepare(agent, *args, **kwargs)
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimizer."""
+        self.rank = rank
+        parameters = self.agent.parameters()
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
+
+    def update(self, batch: Any) -> tuple[OptInfo, None]:
+        """Do one gradient step on the loss of `batch`."""
+        loss = self.loss(batch)
+        grad_norm = self.descend(loss)
+        return OptInfo(loss.detach(), grad_norm), None
+
+    def loss(self, samples: Any) -> torch.Tensor:
+        """Compute ``-mean log π(a|s)``.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+        """
+        dist_info, value = self.agent(*samples.agent_inputs)
+        # The value is not trained; data-parallel training expects a gradient of its parameters.
+        return -self.agent.distribution.log_likelihood(samples.action, dist_info).mean() + 0 * value.mean()

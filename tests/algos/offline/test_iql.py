@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, DoubleVector, check, mean, mlp, q_of, replayed, rows, v_of
+
+from rlpyt.agents.qpg.iql_agent import IqlAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.algos.offline.iql import IQL
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.samplers.collections import BatchSpec
+from rlpyt.spaces.float_box import FloatBox
+
+SIZES = dict(hidden_sizes=[6, 5])
+
+
+def make(spaces=SPACES, **settings):
+    torch.manual_seed(0)
+    agent = IqlAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, v_model_kwargs=SIZES)
+    agent.initialize(spaces)
+    for model in agent.named_models().values():
+        model.double()
+        model.observation = DoubleVector()
+    algo = IQL(replay_size=200, min_steps_learn=16, batch_size=8, replay_ratio=8, **settings)
+    algo.initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)
+    agent.train_mode(0)
+    with torch.no_grad():
+        for target in agent.target_names.values():
+            for parameter in getattr(agent, target).parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return algo, agent
+
+
+@pytest.mark.parametrize("expectile, temperature, max_weight", [(0.7, 3.0, 100.0), (0.9, 1.0, 1.2), (0.5, 0.0, 100.0)])
+def test_losses_and_their_gradients_are_the_formulas(expectile, temperature, max_weight):
+    algo, agent = make(expectile=expectile, temperature=temperature, max_weight=max_weight)
+    samples = replayed()
+    q_terms, v_terms, pi_terms = [], [], []
+    for o, a, r, factor, o2 in rows(samples):
+        with torch.no_grad():
+            target_q = min(q_of(agent.target_q1_model, o, a), q_of(agent.target_q2_model, o, a))
+            y = r + factor * v_of(agent.v_model, o2)
+        q_terms.append(0.5 * (y - q_of(agent.q1_model, o, a)) ** 2 + 0.5 * (y - q_of(agent.q2_model, o, a)) ** 2)
+        advantage = target_q - v_of(agent.v_model, o)
+        v_terms.append(abs(expectile - float(advantage < 0)) * 0.5 * advantage**2)
+        out = mlp(agent.model, o)
+        mean_, log_std = torch.tanh(out[:A]), out[A:].clamp(-5, 2)
+        log_pi = sum(-0.5 * ((x - m) / s.exp()) ** 2 - s - 0.5 * math.log(2 * math.pi) for x, m, s in zip(a, mean_, log_std))
+        pi_terms.append(-min(math.exp(temperature * advantage.item()), max_weight) * log_pi)
+    losses, values = algo.loss(samples)
+    check(losses, [mean(q_terms), mean(v_terms), mean(pi_terms)], (agent.q_parameters(), agent.v_parameters(), agent.pi_parameters()))
+    assert all(value.shape == (12,) and not value.requires_grad for value in values)
+
+
+def test_the_value_that_minimizes_the_loss_is_the_expectile():
+    """The expectile e of values x satisfies: τ sum of (x - e)+ = (1 - τ) sum of (e - x)+."""
+    x, tau, e = torch.randn(2000, dtype=torch.float64), 0.9, torch.zeros(1, dtype=torch.float64)
+    for _ in range(500):
+        advantage = x - e
+        e = e + 0.5 * ((tau - (advantage < 0).double()).abs() * advantage).mean()
+    above, below = (x - e).clamp(min=0).sum(), (e - x).clamp(min=0).sum()
+    assert (tau * above).item() == pytest.approx(((1 - tau) * below).item(), rel=1e-3)
+    assert e > x.mean()
+
+
+def test_actions_are_within_bounds_and_in_evaluation_the_mean():
+    agent = IqlAgent()
+    agent.initialize(EnvSpaces(SPACES.observation, FloatBox(-2, 2, (A,))))
+    inputs = 10 * torch.randn(200, 4), torch.zeros(200, A), torch.zeros(200)
+    agent.sample_mode(0)
+    action, info = agent.step(*inputs)
+    assert action.abs().max() <= 2 and info.dist_info.mean.abs().max() <= 2 and not torch.equal(action, info.dist_info.mean)
+    agent.eval_mode(1)
+    action, info = agent.step(*inputs)
+    torch.testing.assert_close(action, info.dist_info.mean)
+    assert set(agent.state_dict()) == {"model", "q1_model", "q2_model", "v_model", "target_q1_model", "target_q2_model"}
+
+
+def test_impossible_settings_and_agents_are_refused():
+    with pytest.raises(ValueError, match="expectile=0.3 is not possible"):
+        IQL(expectile=0.3)
+    agent = SacAgent()
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="^IQL needs an agent with .*log_pi.*IqlAgent"):
+        IQL().initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)

@@ -1,0 +1,193 @@
+"""Training on data sets that the tests record themselves."""
+
+import csv
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from tiers import full, learning, thinned
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.iql_agent import IqlAgent
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.offline.behavior_cloning import BehaviorCloning
+from rlpyt.algos.offline.iql import IQL
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.envs.specs import EnvSpec
+from rlpyt.episodes import EpisodeBatch, StepType
+from rlpyt.replays.episode import EpisodeReplayBuffer
+from rlpyt.runners.offline_rl import OfflineRl
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging.context import logger_context
+
+SMALL = dict(hidden_sizes=[32, 32])
+
+
+def balance(observation, rng):
+    """Keeps the pole of CartPole up, but for every fifth action."""
+    return int(rng.integers(2)) if rng.random() < 0.2 else int(observation[2] + 0.3 * observation[3] + 0.02 * observation[1] > 0)
+
+
+def swing(observation, rng):
+    """Swings Pendulum up by energy, and holds it, with noise of half the largest torque."""
+    cos, sin, speed = observation
+    angle = math.atan2(sin, cos)
+    missing = 5 - speed**2 / 6 - 5 * cos  # energy, of which the pendulum has 5 when it stands still at the top
+    torque = -8 * angle - 2 * speed if abs(angle) < 0.6 and abs(speed) < 3 else 2 * np.sign((speed or 1.0) * missing)
+    return np.clip(np.array([torque + rng.normal(0, 1)], np.float32), -2, 2)
+
+
+def record(id, policy, n_steps, seed=0):
+    """Episodes of a policy, without any sampler."""
+    env, rng, paths, n = gymnasium.make(id), np.random.default_rng(seed), [], 0
+    while n < n_steps:
+        observation, _ = env.reset(seed=seed + n)
+        observations, actions, rewards, ended = [observation], [], [], False
+        while not ended:
+            actions.append(policy(observation, rng))
+            observation, reward, terminated, truncated, _ = env.step(actions[-1])
+            observations.append(observation)
+            rewards.append(reward)
+            ended = terminated or truncated
+        T = len(rewards)
+        types = StepType.from_flags(np.arange(T) == 0, np.arange(T) == T - 1 + (not terminated), np.arange(T) == T - 1 + bool(terminated))
+        paths.append(dict(observations=np.stack(observations), actions=np.stack(actions), rewards=np.array(rewards), step_types=types))
+        n += T
+    return EpisodeBatch.from_list(EnvSpec(env.observation_space, env.action_space, env.spec.max_episode_steps), paths)
+
+
+@pytest.fixture(scope="module")
+def cartpole():
+    return record("CartPole-v1", balance, 1500)
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    return record("Pendulum-v1", swing, 1000)
+
+
+def runner(algo, agent, dataset, id, n_steps=20, **settings):
+    sampler = SerialSampler(
+        gym_make, dict(id=id), batch_T=1, batch_B=1, eval_n_envs=2, eval_max_steps=2000, eval_max_trajectories=4, max_decorrelation_steps=0
+    )
+    settings = dict(dict(log_interval_steps=10, seed=0, affinity=dict(master_torch_threads=1)), **settings)
+    return OfflineRl(dataset=dataset, algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, **settings)
+
+
+def run(parts, log_dir):
+    n_threads = torch.get_num_threads()
+    try:
+        with logger_context(str(log_dir), 0, "offline"):
+            parts.train()
+    finally:
+        torch.set_num_threads(n_threads)
+    with open(log_dir / "run_0" / "progress.csv") as file:
+        return list(csv.DictReader(file))
+
+
+KINDS = {
+    "bc": ("CartPole-v1", lambda: (BehaviorCloning(batch_size=32), MlpFfAgent(model_kwargs=SMALL))),
+    "dqn": ("CartPole-v1", lambda: (DQN(n_step_return=3, prioritized_replay=True), MlpDqnAgent(model_kwargs=SMALL))),
+    "td3_bc": ("Pendulum-v1", lambda: (TD3(behavior_cloning=2.5), Td3Agent(model_kwargs=SMALL, q_model_kwargs=SMALL))),
+    "iql": ("Pendulum-v1", lambda: (IQL(), IqlAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, v_model_kwargs=SMALL))),
+}
+
+
+@pytest.mark.parametrize("kind", thinned(KINDS, quick=["bc", "iql"]))
+def test_any_algorithm_with_replay_trains_on_a_data_set_and_is_evaluated(kind, request, tmp_path):
+    id, make = KINDS[kind]
+    dataset = request.getfixturevalue("cartpole" if "Cart" in id else "pendulum")
+    algo, agent = make()
+    rows = run(runner(algo, agent, dataset, id), tmp_path)
+    assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "10", "20"]
+    assert algo.update_counter == 20 and all(float(row["Diagnostics/TrajsInEval"]) == 4 for row in rows)
+
+
+def test_the_replay_buffer_has_the_transitions_of_the_data_set(cartpole):
+    algo, agent = KINDS["dqn"][1]()
+    parts = runner(algo, agent, cartpole, "CartPole-v1")
+    algo.n_step_return = 1
+    parts.startup()
+    try:
+        batch = algo.replay_buffer.sample_batch(500)
+        seen = {tuple(row): i for i, row in enumerate(np.asarray(cartpole.observations, np.float32).tolist())}
+        following = np.asarray(cartpole.next_observations, np.float32)
+        for b in range(500):
+            i = seen[tuple(batch.agent_inputs.observation[b].tolist())]
+            assert batch.action[b] == cartpole.actions[i] and batch.return_[b] == cartpole.rewards[i]
+            assert batch.bootstrap_discount[b].item() == pytest.approx(0.0 if cartpole.terminals[i] else 0.99)
+            if not cartpole.terminals[i]:
+                assert batch.target_inputs.observation[b].tolist() == following[i].tolist()
+        assert cartpole.terminals.any()
+    finally:
+        parts.shutdown()
+
+
+def test_data_sets_come_in_several_forms(cartpole, tmp_path, monkeypatch):
+    buffer = EpisodeReplayBuffer(5000)
+    buffer.append_episodes(cartpole)
+    results = []
+    for i, dataset in enumerate([cartpole, buffer]):
+        algo, agent = KINDS["bc"][1]()
+        run(runner(algo, agent, dataset, "CartPole-v1"), tmp_path / str(i))
+        results.append(torch.cat([p.detach().flatten() for p in agent.parameters()]))
+    assert torch.equal(*results)
+
+
+@full
+def test_a_data_set_of_minari_is_read_by_its_id(cartpole, tmp_path, monkeypatch):
+    pytest.importorskip("minari")
+    from rlpyt.episodes.minari import to_minari
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    to_minari(cartpole, "cartpole/balance-v0")
+    algo, agent = KINDS["bc"][1]()
+    run(runner(algo, agent, "cartpole/balance-v0", "CartPole-v1"), tmp_path)
+    assert algo.update_counter == 20
+
+
+@pytest.mark.parametrize("kind", ["bc", "dqn"])  # The latter with priorities.
+def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
+    def final(n_steps, directory, **settings):
+        algo, agent = KINDS[kind][1]()
+        run(runner(algo, agent, cartpole, "CartPole-v1", n_steps=n_steps, **settings), directory)
+        return agent.state_dict(), algo.optim_state_dict()
+
+    expected = final(40, tmp_path / "whole")
+    final(20, tmp_path / "parts")
+    resumed = final(40, tmp_path / "parts", resume_from=tmp_path / "parts" / "run_0")
+    torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
+
+
+def test_what_cannot_be_trained_on_a_data_set_is_refused(cartpole):
+    with pytest.raises(ValueError, match="OfflineRl needs an algorithm that learns from replay; PPO is not one"):
+        runner(PPO(), MlpFfAgent(), cartpole, "CartPole-v1")
+    parts = dict(algo=BehaviorCloning(), agent=MlpFfAgent(), n_steps=10)
+    sampler = SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=4, batch_B=1, eval_n_envs=1, eval_max_steps=100)
+    with pytest.raises(ValueError, match="give the sampler batch_T=1 and batch_B=1"):
+        OfflineRl(dataset=cartpole, sampler=sampler, **parts)
+    with pytest.raises(ValueError, match="leave save_replay out"):
+        runner(BehaviorCloning(), MlpFfAgent(), cartpole, "CartPole-v1", save_replay=True)
+
+
+def test_a_data_set_of_another_environment_is_refused(cartpole, tmp_path):
+    algo, agent = KINDS["iql"][1]()
+    with pytest.raises(ValueError, match="observation|action"):
+        run(runner(algo, agent, cartpole, "Pendulum-v1"), tmp_path)
+
+
+@learning
+@full
+@pytest.mark.parametrize("kind, n_steps, goal", [("bc", 2000, 300), ("td3_bc", 4000, -500), ("iql", 4000, -500)])
+def test_it_learns_from_a_noisy_controller(kind, n_steps, goal, request, tmp_path):
+    id, make = KINDS[kind]
+    dataset = request.getfixturevalue("cartpole") if "Cart" in id else record("Pendulum-v1", swing, 10_000)
+    algo, agent = make()
+    rows = run(runner(algo, agent, dataset, id, n_steps=n_steps, log_interval_steps=n_steps), tmp_path)
+    assert float(rows[-1]["ReturnAverage"]) > goal

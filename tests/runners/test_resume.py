@@ -47,6 +47,9 @@ CASES = {
     "ddpg": ("pendulum", "ddpg", dict(algo=few_updates, agent=small_networks)),
     "td3": ("pendulum", "td3", dict(algo=few_updates, agent=small_networks)),
     "sac": ("pendulum", "sac", dict(algo=few_updates, agent=small_networks)),
+    "iqn": ("cartpole", "iqn", dict(algo=dict(small_replay, prioritized_replay=True))),
+    "crossq": ("pendulum", "crossq", dict(algo=few_updates)),
+    "discrete_sac": ("cartpole", "sac", dict(algo=small_replay)),
     "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 

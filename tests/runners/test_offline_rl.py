@@ -35,10 +35,11 @@ def balance(observation, rng):
 
 
 def swing(observation, rng):
-    """Swings Pendulum up and holds it, by energy, with noise of half the largest torque."""
+    """Swings Pendulum up by energy, and holds it, with noise of half the largest torque."""
     cos, sin, speed = observation
     angle = math.atan2(sin, cos)
-    torque = -8 * angle - 2 * speed if abs(angle) < 0.6 else 2 * np.sign(speed if speed else 1.0)
+    missing = 5 - speed**2 / 6 - 5 * cos  # energy, of which the pendulum has 5 when it stands still at the top
+    torque = -8 * angle - 2 * speed if abs(angle) < 0.6 and abs(speed) < 3 else 2 * np.sign((speed or 1.0) * missing)
     return np.clip(np.array([torque + rng.normal(0, 1)], np.float32), -2, 2)
 
 
@@ -173,6 +174,12 @@ def test_what_cannot_be_trained_on_a_data_set_is_refused(cartpole):
         OfflineRl(dataset=cartpole, sampler=sampler, **parts)
     with pytest.raises(ValueError, match="leave save_replay out"):
         runner(BehaviorCloning(), MlpFfAgent(), cartpole, "CartPole-v1", save_replay=True)
+
+
+def test_a_data_set_of_another_environment_is_refused(cartpole, tmp_path):
+    algo, agent = KINDS["iql"][1]()
+    with pytest.raises(ValueError, match="observation|action"):
+        run(runner(algo, agent, cartpole, "Pendulum-v1"), tmp_path)
 
 
 @learning

@@ -109,6 +109,8 @@ configs = dict(
             min_steps_learn=1000,
             replay_size=50_000,
             replay_ratio=16,
+            n_step_return=5,
+            target_update_tau=0.02,
             target_entropy=0.2,
         ),
         model=dict(hidden_sizes=[128, 128]),

@@ -198,6 +198,7 @@ class Agent(Protocol):
         alternating: whether a recurrent agent has two recurrent states, one for each half of the environments (`toggle_alt`). A sampler
             sets it for agents that are not recurrent.
         clip_actions: whether actions for the environments are clipped to the bounds of their space.
+        rescale_actions: whether they are first rescaled from [-1,1] to these bounds. Optional, see `rlpyt.agents.base.BaseAgent`.
         acts_on_device: whether `step` and `value` return tensors on the agent's device. The action server sets it, and copies them.
         device: device on which the agent acts and is trained.
     """

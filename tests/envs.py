@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import multiprocessing
@@ -288,6 +289,61 @@ class StructuredGymEnv(gymnasium.Env):
         if self.t == 4:
             info["only.at.the.fourth"] = 1.0
         return self._observation(), float(action["tool"][1]), self.t % 9 == 0, self.t % 7 == 0, info
+
+
+class EveryKindGymEnv(gymnasium.Env):
+    """Observations and actions of all kinds at once; it refuses actions that are not in its space, and tells what it got.
+
+    env_info has ``got``, all numbers of the action in a row.
+    """
+
+    observation_space = spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (3, 40, 40), np.uint8),
+            "gray": spaces.Box(0, 255, (36, 36), np.uint8),
+            "map": spaces.Box(0, 1, (2, 7, 7), np.float32),
+            "body": spaces.Tuple((spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Box(0, 255, (4,), np.uint8))),
+            "gear": spaces.Discrete(4, start=1),
+            "switches": spaces.MultiDiscrete([2, 3]),
+            "lamps": spaces.MultiBinary(2),
+        }
+    )
+    action_space = spaces.Dict(
+        {
+            "buttons": spaces.MultiBinary((2, 2)),
+            "gear": spaces.Discrete(3, start=1),
+            "tools": spaces.Tuple((spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [2, 0]]), spaces.Box(0, 4, (2,), np.uint8))),
+            "steer": spaces.Box(np.array([0, -3]), np.array([1, 5]), dtype=np.float64),
+            "table": spaces.Box(-2, 2, (2, 2), np.float32),
+            "power": spaces.Box(0, np.inf, (), np.float32),
+        }
+    )
+
+    def __init__(self) -> None:
+        self.observation_space = copy.deepcopy(self.observation_space)  # Each environment draws its own.
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: dict) -> tuple:
+        assert self.action_space.contains(action), f"{action} is not in {self.action_space}"
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t % 9 == 0, self.t % 7 == 0, {"got": numbers_of(action)}
+
+
+def numbers_of(action: Any) -> np.ndarray:
+    """Return all numbers in an action of Gymnasium in a row."""
+    if isinstance(action, dict):
+        action = tuple(action.values())
+    return np.concatenate([numbers_of(part) for part in action]) if isinstance(action, tuple) else np.ravel(action).astype(np.float32)
+
+
+def make_every_kind() -> GymEnvWrapper:
+    return GymEnvWrapper(EveryKindGymEnv())
 
 
 def make_walk(**kwargs: Any) -> GymEnvWrapper:

@@ -85,6 +85,8 @@ class BaseAgent(Recorded):
         env_spaces, env_model_kwargs: as `initialize` received and made them.
         parameters_version: in asynchronous training, how often parameters were sent to samplers; in a sampler, the version it has.
         clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
+        rescale_actions: environments get actions rescaled from [-1,1] to the bounds of their space, before they are clipped: True for
+            every Box, "auto" for those whose components have not all the same bounds -a and a.
         acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
             copy the outputs themselves set it.
     """
@@ -95,6 +97,7 @@ class BaseAgent(Recorded):
     _copies: PackedCopies | None = None
     _packed_layers: Sequence[Linear] = ()
     clip_actions = False
+    rescale_actions: bool | str = False
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}

@@ -10,16 +10,19 @@ import torch
 
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
-from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.parts import composite_of, integers_of
+from rlpyt.spaces.rescaling import has_same_bounds
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 
 # Kinds of action spaces for which there are agents.
 DISCRETE = "one of 0 to n - 1"
+SEVERAL = "an array of such numbers"
 BOUNDED = "a vector with bounds -a and a"
 UNBOUNDED = "a vector without bounds"
+BOX = "an array of real numbers with any bounds"
 COMPOSITE = "a structure of parts of these kinds"
 
 
@@ -34,10 +37,9 @@ ONE_NUMBER = Demand(
     frozenset({DISCRETE}),
     "chooses one of n discrete actions, 0 to n - 1 (Discrete, or IntBox(0, n)), but the environment's action space is",
 )
-VECTOR = Demand(
-    frozenset({BOUNDED, UNBOUNDED}),
-    "needs continuous actions (Box, or FloatBox), which are vectors with the same bounds -a and a in every component, but the "
-    "environment's action space is",
+ANY_BOX = Demand(
+    frozenset({BOUNDED, UNBOUNDED, BOX}),
+    "needs continuous actions (Box, or FloatBox), but the environment's action space is",
 )
 BOUNDED_VECTOR = Demand(
     frozenset({BOUNDED}),
@@ -45,13 +47,17 @@ BOUNDED_VECTOR = Demand(
     "environment's action space is",
 )
 ANY_PARTS = Demand(
-    frozenset({DISCRETE, BOUNDED, UNBOUNDED, COMPOSITE}),
-    "needs actions whose parts are discrete, 0 to n - 1, or vectors with the same bounds -a and a in every component, but in the "
-    "environment's action space there is",
+    frozenset({DISCRETE, SEVERAL, BOUNDED, UNBOUNDED, BOX, COMPOSITE}),
+    "needs actions whose parts are integers from 0 on, one or several, or real numbers, but in the environment's action space there is",
 )
 
 # Agents for each kind of actions: feedforward, recurrent. Agents before the semicolon take any observations.
 _PG, _DQN = "rlpyt.agents.pg", "rlpyt.agents.dqn"
+_OF_VECTORS = (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO")
+_OF_ALL_ACTIONS = (
+    f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO; for images {_PG}.multi_input.MultiInputFfAgent",
+    f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO; for images {_PG}.multi_input.MultiInputLstmAgent",
+)
 _AGENTS = {
     DISCRETE: (
         f"{_PG}.mlp.MlpFfAgent with A2C or PPO, or {_DQN}.mlp_dqn_agent.MlpDqnAgent with DQN; "
@@ -59,13 +65,18 @@ _AGENTS = {
         f"{_PG}.mlp.MlpLstmAgent with A2C or PPO, or {_DQN}.mlp_r2d1_agent.MlpR2d1Agent with R2D1; "
         f"for images {_PG}.atari.AtariLstmAgent or {_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     ),
+    SEVERAL: _OF_ALL_ACTIONS,
     BOUNDED: (
-        f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO; for vectors also rlpyt.agents.qpg.sac_agent.SacAgent with SAC",
-        f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO",
+        f"{_OF_VECTORS[0]}; for images {_PG}.multi_input.MultiInputFfAgent; for vectors also rlpyt.agents.qpg.sac_agent.SacAgent with SAC",
+        f"{_OF_VECTORS[1]}; for images {_PG}.multi_input.MultiInputLstmAgent",
     ),
-    UNBOUNDED: (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO"),
-    COMPOSITE: (f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO", f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO"),
+    UNBOUNDED: (
+        f"{_OF_VECTORS[0]}; for images {_PG}.multi_input.MultiInputFfAgent",
+        f"{_OF_VECTORS[1]}; for images {_PG}.multi_input.MultiInputLstmAgent",
+    ),
+    COMPOSITE: _OF_ALL_ACTIONS,
 }
+_AGENTS[BOX] = _AGENTS[UNBOUNDED]
 _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for images.
     "MlpFfAgent": f"{_PG}.atari.AtariFfAgent",
     "MlpLstmAgent": f"{_PG}.atari.AtariLstmAgent",
@@ -77,7 +88,7 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for imag
 }
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
 _MOST_CHANNELS = 4  # of an image with channels last.
-_MOST_PARTS = 100  # Actions of more discrete parts are not proposed.
+_MOST_VALUES = 10_000  # Of all integers of an action together.
 
 
 def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
@@ -95,9 +106,11 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     if change or agents:
         advice = ", and ".join(part for part in (change, agents) if part)
         sentences.append(f"{advice[0].upper()}{advice[1:]}.")
-    if kind == UNBOUNDED and BOUNDED in demand.kinds:
-        sentences.append(f"Or {_declared_vector(space, 'rescale actions')}.")
-    raise ValueError(" ".join(sentences))
+    if kind in (UNBOUNDED, BOX) and BOUNDED in demand.kinds:
+        sentences.append(f"Or {_declared_vector(space)}.")
+    if kind == SEVERAL and demand is ONE_NUMBER:
+        sentences.append(_as_one_number(space))
+    raise ValueError(" ".join(filter(None, sentences)))
 
 
 def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
@@ -137,10 +150,11 @@ def _n_observations(agent: Any, env_spaces: EnvSpaces) -> int | None:
 
 _MODEL_ARGUMENTS = {
     "image_shape": _image_shape,
+    "observation_space": lambda agent, env_spaces: env_spaces.observation,
     "observation_shape": lambda agent, env_spaces: env_spaces.observation.shape,
     "n_observations": _n_observations,
     "output_size": lambda agent, env_spaces: env_spaces.action.n,
-    "action_size": lambda agent, env_spaces: env_spaces.action.shape[0],
+    "action_size": lambda agent, env_spaces: math.prod(env_spaces.action.shape),
     "distribution": lambda agent, env_spaces: agent.make_distribution(env_spaces.action),
 }
 
@@ -173,12 +187,6 @@ def check_flattened(agent: Any, space: Any) -> None:
     logger.warn(f"{type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
 
 
-def composite_of(space: Any) -> Composite | None:
-    """Return the space itself if it is composite, or the composite form of Gymnasium's Dict or Tuple; None for others."""
-    space = getattr(space, "space", space)
-    return space if isinstance(space, Composite) else None
-
-
 def _remedy(space: Any) -> tuple[str, str | None]:
     """Return the change of the environment ("" for none) that lets an agent take its actions, and the kind of the changed actions.
 
@@ -190,72 +198,55 @@ def _remedy(space: Any) -> tuple[str, str | None]:
         if any(kind is None for *_, kind in parts):
             return "", None
         return ", and ".join(f"in its part {name!r} {change}" for name, change, _ in parts if change), COMPOSITE
-    fitting = _kind_of_vector(space)
-    if fitting is not None:
-        return "", fitting
-    numbers = _discrete_numbers(space)
-    if numbers is not None:
-        return _remedy_for_numbers(space, numbers)
-    return _remedy_for_box(space) if hasattr(space, "high") else ("", None)
+    kind = _kind_of_box(space)
+    if kind is not None:
+        return "", kind
+    integers = integers_of(space)
+    return ("", None) if integers is None else _remedy_for_integers(space, *integers)
 
 
-def _kind_of_vector(space: Any) -> str | None:
-    """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, otherwise None."""
-    if hasattr(space, "n") or not hasattr(space, "high") or len(space.shape) != 1:
+def _kind_of_box(space: Any) -> str | None:
+    """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, BOX for other real numbers, else None."""
+    if hasattr(space, "n") or not hasattr(space, "high") or np.dtype(space.dtype).kind != "f" or 0 in space.shape:
         return None
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    if not ((high > 0).all() and (high == high[0]).all() and (low == -high).all()):
-        return None
-    return BOUNDED if np.isfinite(high).all() else UNBOUNDED
+    if len(space.shape) != 1 or not has_same_bounds(space.low, space.high):
+        return BOX
+    return BOUNDED if np.isfinite(space.high).all() else UNBOUNDED
 
 
-def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
-    """Return the discrete parts of an action, each as (number of values, first value); None for continuous actions."""
-    of_gym, size = isinstance(space, GymSpaceWrapper), math.prod(getattr(space, "shape", ()))
-    if hasattr(space, "nvec"):
-        n, low = space.nvec, getattr(space.space, "start", 0)
-    elif hasattr(space, "n"):
-        is_bits = of_gym and space.shape != ()
-        n, low = 2 if is_bits else space.n, 0 if of_gym else getattr(space, "low", 0)
-    elif hasattr(space, "high") and np.dtype(space.dtype).kind in "iu":
-        low = np.asarray(space.low)
-        n = np.asarray(space.high).astype(np.int64) - low + 1
-    else:
-        return None
-    n, low = (np.broadcast_to(np.ravel(each), size).tolist() for each in (n, low))
-    return list(zip(n, low))
-
-
-def _remedy_for_numbers(space: Any, numbers: list[tuple[int, int]]) -> tuple[str, str | None]:
-    if not 0 < len(numbers) <= _MOST_PARTS:
+def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[str, str | None]:
+    if not 0 < n.sum() <= _MOST_VALUES or (n < 1).any():
         return "", None
-    is_one = hasattr(space, "n") and getattr(space, "shape", ()) == ()
+    is_one = hasattr(space, "n") and n.shape == ()
+    kind = DISCRETE if is_one else SEVERAL
+    if not low.any():
+        return "", kind
     if isinstance(space, GymSpaceWrapper):
-        if is_one:
-            return "", DISCRETE
-        parts = [f"Discrete({n}, start={low})" if low else f"Discrete({n})" for n, low in numbers]
-        if len(parts) == 1:
-            return f"declare {parts[0]} in the environment", DISCRETE
-        listed = f"[{parts[0]}] * {len(parts)}" if len(parts) > 4 and len(set(parts)) == 1 else f"({', '.join(parts)})"
-        return f"declare Tuple({listed}) in the environment", COMPOSITE
-    n, low = numbers[0]  # All are alike in an IntBox.
-    if is_one and not low:
-        return "", DISCRETE
-    declared = f"IntBox(0, {n})" if is_one else f"a Composite of {len(numbers)} spaces IntBox(0, {n})"
-    added = f" and add {low}, since it starts at {low}" if low else ""
-    return f"declare {declared} in the environment{added}", DISCRETE if is_one else COMPOSITE
+        return f"declare MultiDiscrete({n.tolist()}, start={low.tolist()}) in the environment", kind
+    shape = "" if is_one else f", {n.shape}"
+    first = int(low.flat[0])  # All are alike in an IntBox.
+    return f"declare IntBox(0, {int(n.flat[0])}{shape}) in the environment and add {first}, since it starts at {first}", kind
 
 
-def _remedy_for_box(space: Any) -> tuple[str, str]:
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    if (high == 1).all() and (low == -1).all():
-        return _declared_vector(space, "reshape actions"), BOUNDED
-    if len(space.shape) != 1:
-        return _declared_vector(space, "reshape and rescale actions"), BOUNDED
-    wrapper = ", as gymnasium.wrappers.RescaleAction does for a Box" if np.isfinite(low).all() and np.isfinite(high).all() else ""
-    return _declared_vector(space, f"rescale actions{wrapper}"), BOUNDED
+def _as_one_number(space: Any) -> str:
+    """Return how to make one number of several, or "" if there would be too many."""
+    n, _ = integers_of(space)
+    combinations = math.prod(n.ravel().tolist())
+    if combinations > _MOST_VALUES:
+        return ""
+    declared = f"Discrete({combinations})" if isinstance(space, GymSpaceWrapper) else f"IntBox(0, {combinations})"
+    return (
+        f"Or declare {declared} in the environment, a number for each combination, which numpy.unravel_index turns into {n.size} integers."
+    )
 
 
-def _declared_vector(space: Any, do: str) -> str:
+def _declared_vector(space: Any) -> str:
+    """Return how to change a Box for agents that need the same finite bounds -a and a."""
     name = "Box" if isinstance(space, GymSpaceWrapper) else "FloatBox"
+    low, high, is_vector = np.asarray(space.low), np.asarray(space.high), len(space.shape) == 1
+    if not is_vector:
+        do = "reshape actions" if (high == 1).all() and (low == -1).all() else "reshape and rescale actions"
+    else:
+        is_finite = np.isfinite(low).all() and np.isfinite(high).all()
+        do = "rescale actions" + (", as gymnasium.wrappers.RescaleAction does for a Box" if is_finite else "")
     return f"declare {name}(-1, 1, ({math.prod(space.shape)},)) in the environment and {do}"

@@ -1,6 +1,7 @@
 """Categorical distribution."""
 
 import torch
+import torch.nn.functional as F
 
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.utils.collections import namedarraytuple
@@ -16,6 +17,10 @@ class Categorical(DiscreteMixin):
     """Distribution over ``0 .. dim - 1`` with the probabilities dist_info.prob [*lead,dim]."""
 
     DistInfoCls = DistInfo
+
+    def prob_of(self, logits: torch.Tensor) -> torch.Tensor:
+        """Probabilities [*lead,dim] for logits [*lead,dim]."""
+        return F.softmax(logits, dim=-1)
 
     def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
         """Sum of p_old log(p_old / p_new); [*lead]."""

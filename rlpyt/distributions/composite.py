@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.distributions.gaussian import ShapedGaussian
 from rlpyt.utils.collections import namedarraytuple
 
 
@@ -58,7 +59,9 @@ def encode(distribution: Distribution, action: Any) -> torch.Tensor:
     """Turn an action [*lead,...] into a vector [*lead,dim] for models: discrete parts as one-hots, and all parts concatenated."""
     if isinstance(distribution, Composite):
         return torch.cat([encode(part, part_action) for part, part_action in zip(distribution.parts, tuple(action))], dim=-1)
-    return distribution.to_onehot(action) if isinstance(distribution, DiscreteMixin) else action
+    if isinstance(distribution, DiscreteMixin):
+        return distribution.to_onehot(action)
+    return distribution.flat(action) if isinstance(distribution, ShapedGaussian) else action
 
 
 def leaves(distribution: Distribution) -> list[Distribution]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -304,11 +304,33 @@ def copied(action: Any) -> Any:
     return buffer_func(action, np.copy)
 
 
-def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
+class ActionForm(NamedTuple):
+    """How the recorded actions of an agent become those of environments.
+
+    Attributes:
+        clip: clip them to the bounds of their space.
+        rescale: first rescale them from [-1,1] to these bounds: those of all boxes, or with "auto" only of boxes whose components have not
+            all the same bounds -a and a.
+    """
+
+    clip: bool = False
+    rescale: bool | str = False
+
+    @classmethod
+    def of(cls, agent: Any) -> ActionForm:
+        """Return the form that an agent's attributes `clip_actions` and `rescale_actions` say."""
+        return cls(getattr(agent, "clip_actions", False), getattr(agent, "rescale_actions", False))
+
+
+def for_envs(space: Any, form: ActionForm) -> Callable[[Any], Any]:
     """Return a function that copies recorded actions ``[B,...]``, so that environments may change theirs.
 
     Args:
         space: space of the actions.
-        clip: clip the copies to the bounds of the space.
+        form: what else the copies are.
     """
-    return getattr(space, "clip", copied) if clip else copied
+    clip = getattr(space, "clip", copied) if form.clip else None
+    if not form.rescale or not hasattr(space, "rescaling"):
+        return clip or copied
+    rescale = space.rescaling(everywhere=form.rescale is True)
+    return rescale if clip is None else lambda value: clip(rescale(value))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, for_envs, write_observation
+from rlpyt.envs.base import ActionForm, as_flag, as_number, for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 
-def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
-    """Return whether the agent wants environments to get its actions clipped to their space."""
-    return collector.clip_actions or getattr(collector.agent, "clip_actions", False)
+def _action_form(collector: BaseCollector | BaseEvalCollector) -> ActionForm:
+    """Return how the agent's actions become those of environments."""
+    return ActionForm.of(collector.agent) if collector.action_form is None else collector.action_form
 
 
 class _Views(NamedTuple):
@@ -93,7 +93,7 @@ class TrainingCollector(ResumableCollector):
             inputs = agent_inputs.prev_action, agent_inputs.prev_reward
             first_env = self._calls.env_ranks[0]
             actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
-        actor.for_envs = for_envs(space, _clips_actions(self))
+        actor.for_envs = for_envs(space, _action_form(self))
         return actor
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
@@ -262,7 +262,7 @@ class BaseEvalCollector:
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
     examples: dict = {}  # Of what the agent returns, where it is in this process; set by the sampler, or made by the first evaluation.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
-    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
+    action_form: ActionForm | None = None  # How actions become those of environments, set by the sampler; None: as the agent says.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
     def __init__(
@@ -367,7 +367,7 @@ class EvalCollector(BaseEvalCollector):
         else:
             first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
             actor = EvalActor(self.agent, buffer_, space.null_value(), first_env)
-        actor.for_envs = for_envs(space, _clips_actions(self))
+        actor.for_envs = for_envs(space, _action_form(self))
         return actor
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.envs.base import ActionForm, fast_reset, fast_step
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
@@ -42,7 +42,7 @@ class BaseCollector:
     gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
-    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
+    action_form: ActionForm | None = None  # How actions become those of environments, set by the sampler; None: as the agent says.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 

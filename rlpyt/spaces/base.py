@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,24 @@ class Space:
 
         Only spaces of real numbers limit values. Others return a plain copy, since policies draw only their elements.
         """
-        return buffer_func(value, lambda x: np.array(x)[()])
+        return plain_copy(value)
+
+    def rescaling(self, everywhere: bool = False) -> Callable[[Any], Any]:
+        """Return a function that turns what a policy chose into a copy in the units of this space.
+
+        Its argument is one element, or many ``[*lead,...]``. Only spaces of real numbers rescale, see `rlpyt.spaces.rescaling`; others
+        return a plain copy.
+
+        Args:
+            everywhere: also rescale boxes whose components all have the same bounds -a and a.
+        """
+        return plain_copy
 
     def seed(self, seed: int | None = None) -> None:
         """Let `sample` draw from a new generator with this seed; None returns to numpy's global random state."""
         self._rng = None if seed is None else np.random.default_rng(seed)
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a copy of a structure of arrays or numbers."""
+    return buffer_func(value, lambda x: np.array(x)[()])

@@ -4,6 +4,8 @@ from typing import Any
 
 from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
 from rlpyt.agents.spaces import arguments_of_model
+from rlpyt.distributions.composite import leaves
+from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 from rlpyt.models.utils import unwrap_ddp
@@ -13,10 +15,10 @@ from rlpyt.utils.settings import checked
 class MujocoMixin:
     """Gives the model observation_shape, action_size, and observations for its running statistics.
 
-    Environments get actions clipped to their bounds, unless clip_actions is False (see `rlpyt.agents.pg.gaussian.GaussianPgAgent`).
+    Environments get actions rescaled and clipped to their bounds, see `rlpyt.agents.pg.gaussian.GaussianPgAgent`.
 
     Args:
-        deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
+        deterministic_eval: in evaluation take the mean of a Gaussian distribution as the action, instead of a sample.
     """
 
     model_arguments = ("observation_shape", "action_size")
@@ -38,9 +40,11 @@ class MujocoMixin:
 
     def _set_mode(self, mode: str, training: bool) -> None:
         if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):
+            gaussians = [part for part in leaves(self.distribution) if isinstance(part, Gaussian)]
             if mode == "eval":
-                self._std = self.distribution.std
-            self.distribution.set_std(0.0 if mode == "eval" else self._std)
+                self._stds = [gaussian.std for gaussian in gaussians]
+            for gaussian, std in zip(gaussians, self._stds):
+                gaussian.set_std(0.0 if mode == "eval" else std)
         super()._set_mode(mode, training)
 
 

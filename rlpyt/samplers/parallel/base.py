@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.envs.base import ActionForm
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
@@ -223,7 +224,7 @@ class ParallelSamplerBase(BaseSampler):
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
             agent=self.agent,
-            clip_actions=getattr(self.agent, "clip_actions", False),
+            action_form=ActionForm.of(self.agent),
             batch_T=self.batch_spec.T,
             CollectorCls=self.CollectorCls,
             TrajInfoCls=self.TrajInfoCls,

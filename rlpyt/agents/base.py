@@ -14,12 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
+from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened, check_mask
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.spaces.base import Space
+from rlpyt.spaces.masked import split, without_mask
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
@@ -146,10 +147,11 @@ class BaseAgent(Recorded):
         """
         if self.acting_bf16 and not has_bf16(torch.device("cpu")):
             logger.log("The processor has no instructions for bfloat16: the agent acts in float32.")
+        check_mask(env_spaces)
         self.env_spaces = env_spaces
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
-        check_flattened(self, env_spaces.observation)
+        check_flattened(self, without_mask(env_spaces.observation))
         if self.initial_model_state_dict is not None:
             self.load_state_dict(self.initial_model_state_dict)
         if share_memory:
@@ -325,9 +327,10 @@ class BaseAgent(Recorded):
         """Switch to the other half of the environments, if the agent is recurrent and alternating."""
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple:
-        """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
+        """Return the inputs on the training device: observations without mask, discrete previous actions one-hot if the model uses them."""
         if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):
             prev_action = encode(self.distribution, prev_action)
+        observation, _ = split(observation)
         return self._to_device((observation, prev_action, prev_reward))
 
     def _to_device(self, inputs: Any) -> Any:
@@ -429,6 +432,12 @@ def set_training(model: torch.nn.Module, training: bool) -> None:
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
+
+
+def action_mask(observation: Any, device: torch.device) -> torch.Tensor | None:
+    """Return the mask [*lead,n] of the actions that may follow observations [*lead,...], bool on `device`; None if there is none."""
+    _, mask = split(observation)
+    return None if mask is None else mask.to(device).bool()
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.masked import mask_size, without_mask
 from rlpyt.spaces.parts import composite_of, integers_of
 from rlpyt.spaces.rescaling import has_same_bounds
 from rlpyt.utils.logging import logger
@@ -119,6 +120,7 @@ def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
     Raises:
         ValueError: the model is one of ours and takes images [C,H,W], but the observations are not images.
     """
+    env_spaces = EnvSpaces(without_mask(env_spaces.observation), env_spaces.action)
     arguments = {name: _MODEL_ARGUMENTS[name](agent, env_spaces) for name in agent.model_arguments}
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -157,6 +159,18 @@ _MODEL_ARGUMENTS = {
     "action_size": lambda agent, env_spaces: math.prod(env_spaces.action.shape),
     "distribution": lambda agent, env_spaces: agent.make_distribution(env_spaces.action),
 }
+
+
+def check_mask(env_spaces: EnvSpaces) -> None:
+    """Raise ValueError if observations come with a mask that does not fit the action space."""
+    if without_mask(env_spaces.observation) is env_spaces.observation:
+        return
+    shape, size = composite_of(env_spaces.observation).spaces[1].shape, mask_size(env_spaces.action)
+    if shape != (size,):
+        raise ValueError(
+            f"The field 'action_mask' of observations has shape {shape}, but must have ({size},), an entry for each value of each integer "
+            f"of the action space, {env_spaces.action!r}."
+        )
 
 
 def images_in(space: Any) -> list[Any]:

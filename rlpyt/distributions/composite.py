@@ -38,6 +38,20 @@ class Composite(Distribution):
         """Number of discrete values and continuous components of all parts: the size of an encoded action."""
         return sum(part.dim for part in self.parts)
 
+    @property
+    def mask_size(self) -> int:
+        """Number of values of all integers."""
+        return sum(part.mask_size for part in self.parts)
+
+    def masked(self, dist_info: Any, mask: torch.Tensor) -> Any:
+        """Return the parameters with each part masked by its entries of `mask` [*lead,mask_size], which are in the order of the parts."""
+        masks = mask.split([part.mask_size for part in self.parts], dim=-1)
+        return self.DistInfoCls(*(part.masked(info, of_part) for part, info, of_part in zip(self.parts, tuple(dist_info), masks)))
+
+    def possible(self, x: Any, dist_info: Any) -> Any:
+        """Return samples with the most likely value in place of each whose probability is 0, in each part."""
+        return self.NamedTupleCls(*(part.possible(*of_part) for part, *of_part in zip(self.parts, tuple(x), tuple(dist_info))))
+
     def sample(self, dist_info: Any) -> Any:
         """Draw actions: a namedtuple of the samples of all parts, [*lead,...]."""
         return self.NamedTupleCls(*(part.sample(info) for part, info in zip(self.parts, tuple(dist_info))))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.distributions.base import Distribution
-from rlpyt.distributions.categorical import Categorical, DistInfo
+from rlpyt.distributions.categorical import Categorical, DistInfo, renormalized
 from rlpyt.utils.tensor import OnDevices
 
 
@@ -45,6 +45,16 @@ class MultiCategorical(Categorical):
     def prob_of(self, logits: torch.Tensor) -> torch.Tensor:
         """Probabilities [*lead,dim] for logits [*lead,dim]: a softmax over the values of each integer."""
         return self._row(F.softmax(self._table(logits, -torch.inf), dim=-1))
+
+    def masked(self, dist_info: DistInfo, mask: torch.Tensor) -> DistInfo:
+        """Return the probabilities given that values where `mask` [*lead,dim] (bool) is False are not drawn, for each integer."""
+        table, exists = self._table(mask, False), ~self._on("_is_padding", mask.device)
+        allowed = (table | ~table.any(dim=-1, keepdim=True)) & exists
+        return DistInfo(self._row(renormalized(self._table(dist_info.prob, 0.0), allowed)))
+
+    def possible(self, x: torch.Tensor, dist_info: DistInfo) -> torch.Tensor:
+        """Return arrays of integers [*lead,*shape] with the most likely value in place of each whose probability is 0."""
+        return super().possible(self._flat(x), self._parts(dist_info)).reshape(x.shape)
 
     def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
         """Sum over the integers of KL(old || new); [*lead]."""

@@ -16,7 +16,7 @@ import numpy as np
 from rlpyt.envs.base import ActionForm, as_flag, as_number, for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector, action_form_of
 from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
@@ -32,11 +32,6 @@ __all__ = [
     "env_rows",
     "episodes_per_env",
 ]
-
-
-def _action_form(collector: BaseCollector | BaseEvalCollector) -> ActionForm:
-    """Return how the agent's actions become those of environments."""
-    return ActionForm.of(collector.agent) if collector.action_form is None else collector.action_form
 
 
 class _Views(NamedTuple):
@@ -93,7 +88,7 @@ class TrainingCollector(ResumableCollector):
             inputs = agent_inputs.prev_action, agent_inputs.prev_reward
             first_env = self._calls.env_ranks[0]
             actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
-        actor.for_envs = for_envs(space, _action_form(self))
+        actor.for_envs = for_envs(space, action_form_of(self))
         return actor
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
@@ -367,7 +362,7 @@ class EvalCollector(BaseEvalCollector):
         else:
             first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
             actor = EvalActor(self.agent, buffer_, space.null_value(), first_env)
-        actor.for_envs = for_envs(space, _action_form(self))
+        actor.for_envs = for_envs(space, action_form_of(self))
         return actor
 
 

@@ -16,10 +16,16 @@ from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
 from rlpyt.samplers.rows import checked, env_rows
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
+
+
+def action_form_of(collector: Any) -> ActionForm:
+    """Return how the agent's actions become those of environments."""
+    return ActionForm.of(collector.agent) if collector.action_form is None else collector.action_form
 
 
 class BaseCollector:
@@ -92,6 +98,16 @@ class BaseCollector:
         """Return the state of environments and statistics between two batches, as plain data; None where it is unknown."""
         return None
 
+    def _rescales(self, space: Any) -> bool:
+        """Return whether environments get actions in other units than those that the agent chooses."""
+        form = action_form_of(self)
+        if not form.rescale or not hasattr(space, "rescaling"):
+            return False
+        rescale = space.rescaling(everywhere=form.rescale is True)
+        chosen = [buffer_func(space.null_value(), lambda x, value=value: np.full_like(x, value)) for value in (0, 1)]
+        rescaled = [rescale(each) for each in chosen]
+        return any((x != y).any() for x, y in zip(buffer_leaves(tuple(chosen)), buffer_leaves(tuple(rescaled))))
+
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """After `start_envs`: continue from what `state_dict` returned after batch `itr`; return the environments that begin a new episode.
 
@@ -163,13 +179,14 @@ class DecorrelatingStartCollector(BaseCollector):
         else:  # Where the action server finds them.
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
+        is_rescaled = self._rescales(self.envs[0].action_space)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         calls = EnvCalls(self.envs, self.env_ranks)
         for b, (env, observation) in enumerate(zip(self.envs, env_rows(inputs.observation, B))):
             inputs.prev_action[b] = null_action
             calls.reset(b, observation, "at the start")
             for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
-                action = env.action_space.sample()
+                action = allowed_action(env.action_space, env.action_space.sample(), observation)
                 before = buffer_func(observation, np.copy)
                 try:
                     reward, done, env_info = calls.steps[b](action, observation)
@@ -181,7 +198,7 @@ class DecorrelatingStartCollector(BaseCollector):
                 if getattr(env_info, "traj_done", done):
                     calls.reset(b, observation, f"after step {step} of decorrelation")
                     traj_infos[b] = self.TrajInfoCls()
-                inputs.prev_action[b] = null_action if done else action
+                inputs.prev_action[b] = null_action if done or is_rescaled else action
                 inputs.prev_reward[b] = 0 if done else reward
         return inputs, traj_infos
 

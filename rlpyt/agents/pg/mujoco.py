@@ -9,6 +9,7 @@ from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.masked import split
 from rlpyt.utils.settings import checked
 
 
@@ -36,7 +37,7 @@ class MujocoMixin:
         """
         model = unwrap_ddp(self.model)
         if hasattr(model, "update_obs_rms"):
-            model.update_obs_rms(self._to_device(observation))
+            model.update_obs_rms(self._to_device(split(observation)[0]))
 
     def _set_mode(self, mode: str, training: bool) -> None:
         if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):

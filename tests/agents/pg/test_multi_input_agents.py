@@ -126,7 +126,7 @@ def test_deterministic_evaluation_takes_the_means_of_all_real_numbers():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("model", [FF, LSTM, GRU], ids=["feedforward", "lstm", "gru"])
+@pytest.mark.parametrize("model", [FF, LSTM, pytest.param(GRU, marks=full)], ids=["feedforward", "lstm", "gru"])
 @pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_all_samplers_give_environments_actions_in_their_units(kind, model):
     """The environment refuses actions that are not in its space."""

@@ -87,6 +87,28 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for imag
     "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
 }
+_FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for both together.
+    "MlpFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "AtariFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MujocoFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MlpCompositeFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MlpLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "AtariLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "MujocoLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "MlpCompositeLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "AlternatingMlpLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingAtariLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingMujocoLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingMlpCompositeLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "MlpDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
+    "AtariDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
+    "MlpCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
+    "AtariCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
+    "MlpR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
+    "AtariR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
+    "MlpR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
+    "AtariR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
+}
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
 _MOST_CHANNELS = 4  # of an image with channels last.
 _MOST_VALUES = 10_000  # Of all integers of an action together.
@@ -129,6 +151,11 @@ def _image_shape(agent: Any, env_spaces: EnvSpaces) -> tuple[int, ...]:
     """Return the shape of an observation, [C,H,W] if the model is one of ours."""
     image_shape = env_spaces.observation.shape
     is_image = len(image_shape) == 3 and not any(isinstance(size, tuple) for size in image_shape)
+    if composite_of(env_spaces.observation) is not None and is_of_rlpyt(agent.ModelCls):
+        raise ValueError(
+            f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is a structure, "
+            f"{env_spaces.observation!r}. Use {_counterpart(agent, _FOR_STRUCTURES)}, which takes images and vectors together."
+        )
     if not is_image and is_of_rlpyt(agent.ModelCls):
         raise ValueError(
             f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is "
@@ -192,11 +219,13 @@ def check_flattened(agent: Any, space: Any) -> None:
     modules = agent.model.modules() if images and isinstance(agent.model, torch.nn.Module) else ()
     if not any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules):
         return
-    path = next((_WITH_CONVOLUTIONS[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in _WITH_CONVOLUTIONS), None)
+    path = None if composite_of(space) is not None else _counterpart(agent, _WITH_CONVOLUTIONS)
+    path = _counterpart(agent, _FOR_STRUCTURES) if path is None else path
     advice = "Give it a model with convolutions, as ModelCls."
-    if path is not None and composite_of(space) is None:
+    if path is not None:
         advice = f"Use {path}, which has convolutions"
-        advice += "." if space.shape[0] <= space.shape[2] else ", and let the environment put channels first: [C,H,W]."
+        are_first = all(image.shape[0] <= image.shape[2] for image in images)
+        advice += "." if are_first else ", and let the environment put channels first: [C,H,W]."
     shapes = " and ".join(str(image.shape) for image in images)
     logger.warn(f"{type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
 
@@ -217,6 +246,11 @@ def _remedy(space: Any) -> tuple[str, str | None]:
         return "", kind
     integers = integers_of(space)
     return ("", None) if integers is None else _remedy_for_integers(space, *integers)
+
+
+def _counterpart(agent: Any, agents: dict[str, str]) -> str | None:
+    """Return the entry of `agents` for the agent's class or the nearest of its bases that has one."""
+    return next((agents[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in agents), None)
 
 
 def _kind_of_box(space: Any) -> str | None:

@@ -2,11 +2,13 @@
 
 import functools
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from envs import MaskedGymEnv, make_masked
-from tiers import full
+from gymnasium import spaces
+from tiers import full, learning
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
@@ -16,7 +18,11 @@ from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.multi_input import MultiInputFfAgent, MultiInputLstmAgent
+from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -204,3 +210,81 @@ def test_the_environment_that_tests_use_refuses_masked_actions():
     _, mask = env.reset()
     with pytest.raises(ValueError, match="planned failure"):
         env.step(np.flatnonzero(mask == 0)[0])
+
+
+# --- Learning ---------------------------------------------------------------------------------------------------------
+class DoorsGymEnv(gymnasium.Env):
+    """Walk from one corner of a 6x6 grid to the other. An action is one of four directions and one of three keys.
+
+    The key must be that of the square, and the direction must stay inside the grid. Other actions are masked; or, with `penalty`, they have
+    this reward and no effect. Reward -0.01 for each step and 1 at the goal; at most 60 steps.
+    """
+
+    size = 6
+    observation_space, action_space = spaces.Box(0, 1, (36,), np.float32), spaces.Discrete(12)
+
+    def __init__(self, penalty=None):
+        self.penalty = penalty
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.y = self.t = 0
+        return self._observe()
+
+    def _moves(self):
+        for action in range(12):
+            direction, key = divmod(action, 3)
+            x, y = self.x + (1, 0, -1, 0)[direction], self.y + (0, 1, 0, -1)[direction]
+            yield (x, y) if 0 <= x < self.size and 0 <= y < self.size and key == (self.x + 2 * self.y) % 3 else None
+
+    def _observe(self):
+        observation = np.eye(36, dtype=np.float32)[self.x * self.size + self.y]
+        mask = np.array([move is not None for move in self._moves()], np.int8)
+        return observation, {} if self.penalty is not None else dict(action_mask=mask)
+
+    def step(self, action):
+        self.t += 1
+        move, reward = list(self._moves())[action], -0.01
+        if move is None:
+            reward = self.penalty
+        else:
+            self.x, self.y = move
+        arrived = self.x == self.y == self.size - 1
+        observation, info = self._observe()
+        return observation, reward + arrived, arrived, self.t == 60 and not arrived, info
+
+
+def make_doors(penalty=None):
+    return GymEnvWrapper(DoorsGymEnv(penalty), action_mask="action_mask" if penalty is None else None)
+
+
+def arrivals(penalty, seed, n_steps=12_000):
+    """How often the goal is reached while learning."""
+    n = 0
+
+    class Counting(MinibatchRl):
+        def store_diagnostics(self, itr, traj_infos, opt_info):
+            nonlocal n
+            super().store_diagnostics(itr, traj_infos, opt_info)
+            n += sum(info.Length < 60 for info in traj_infos)
+
+    Counting(
+        algo=PPO(learning_rate=3e-3, gae_lambda=0.95, normalize_advantage=True, ratio_clip=0.2),
+        agent=MlpFfAgent(),
+        sampler=SerialSampler(make_doors, dict(penalty=penalty), batch_T=32, batch_B=8, max_decorrelation_steps=0),
+        n_steps=n_steps,
+        log_interval_steps=n_steps,
+        seed=seed,
+        affinity=dict(master_torch_threads=1),
+    ).train()
+    return n
+
+
+@learning
+@full
+def test_with_masks_the_way_is_learned_faster_than_with_penalties():
+    seeds = range(5)
+    masked = [arrivals(None, seed) for seed in seeds]
+    for penalty in (-0.01, -0.1):
+        penalized = [arrivals(penalty, seed) for seed in seeds]
+        assert min(masked) > max(penalized), f"{masked} arrivals with masks, {penalized} with a penalty of {penalty}"

@@ -73,7 +73,7 @@ REFUSALS = {}
 
 def refusal(AgentCls, observation, action):
     """What an agent says about an action space, or None if it takes it."""
-    key = AgentCls, observation is IMAGES, pickle.dumps(action)
+    key = AgentCls, pickle.dumps((observation, action))
     if key not in REFUSALS:
         REFUSALS[key] = None
         try:
@@ -195,5 +195,25 @@ def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
     assert warning(MlpFfAgent, last, capsys).strip().endswith("let the environment put channels first: [C,H,W].")
     of_gym = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (36, 36, 3), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
     says = warning(MlpFfAgent, of_gym, capsys)
-    assert "images of shape (36, 36, 3)" in says and says.strip().endswith("Give it a model with convolutions, as ModelCls.")
-    assert "Give it a model" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
+    assert "images of shape (36, 36, 3)" in says
+    assert says.strip().endswith("Use rlpyt.agents.pg.multi_input.MultiInputFfAgent, which has convolutions, and let the environment put "
+                                 "channels first: [C,H,W].")  # fmt: skip
+    assert "Use rlpyt.agents.pg.multi_input.MultiInputFfAgent" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
+
+
+FOR_BOTH = [
+    MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent,
+    MlpR2d1Agent, MlpR2d1AlternatingAgent, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("AgentCls", FOR_BOTH, ids=lambda AgentCls: AgentCls.__name__)
+def test_for_images_and_vectors_together_agents_name_one_that_takes_them(AgentCls, capsys):
+    observation = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
+    is_continuous = issubclass(AgentCls, (MlpGaussianFfAgent, MujocoLstmAgent))
+    action = declared("Box(-1, 1, (2,))" if is_continuous else "Discrete(3)")
+    says = refusal(AgentCls, observation, action) or capsys.readouterr().out
+    module, _, name = re.search(r"Use ([\w.]+), which", says)[1].rpartition(".")
+    better = getattr(importlib.import_module(module), name)
+    assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
+    assert refusal(better, observation, action) is None and "WARNING" not in capsys.readouterr().out

@@ -21,7 +21,7 @@ class EpsilonGreedy(DiscreteMixin):
         self._epsilon = epsilon
         self._epsilons = OnDevices()
 
-    def sample(self, q: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def sample(self, q: torch.Tensor, *, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or [].
 
         Args:
@@ -56,7 +56,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         self.z = z
         self._zs = OnDevices()
 
-    def sample(self, p: torch.Tensor, z: torch.Tensor | None = None, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def sample(self, p: torch.Tensor, z: torch.Tensor | None = None, *, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
 
         Args:
@@ -69,7 +69,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         z = self._zs.on(p.device, self.z) if z is None else z
         if z is None:
             raise ValueError("The atoms have no values: give z [P] to sample, to set_z or to the constructor.")
-        return super().sample(p @ z.to(p), mask)
+        return super().sample(p @ z.to(p), mask=mask)
 
     def set_z(self, z: torch.Tensor | None) -> None:
         """Assign the values [P] of the atoms."""

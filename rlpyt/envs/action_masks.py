@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.gym import Wrapper
+from rlpyt.envs.base import Wrapper
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import MaskedObservation, mask_size
 

@@ -209,6 +209,15 @@ def forwarded_attribute(wrapper: Any, name: str) -> Any:
     raise AttributeError(f"not found: neither {type(wrapper).__name__!r} nor the environment it wraps has an attribute {name!r}")
 
 
+class Wrapper:
+    """Holds an environment; public attributes that the wrapper does not define are those of the environment."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    __getattr__ = forwarded_attribute
+
+
 def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 

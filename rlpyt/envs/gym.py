@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, forwarded_attribute, wrapper_chain, write_observation
+from rlpyt.envs.base import Env, EnvSpaces, EnvStep, Wrapper, as_flag, as_number, wrapper_chain, write_observation
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
@@ -26,15 +26,6 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.structures import field_names
 
 CLASSIC_TIMEOUT = "TimeLimit.truncated"  # info key for truncations in classic gym
-
-
-class Wrapper:
-    """Holds an environment; public attributes that the wrapper does not define are those of the environment."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    __getattr__ = forwarded_attribute
 
 
 class GymEnvWrapper(Wrapper, Env):

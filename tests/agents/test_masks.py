@@ -258,7 +258,7 @@ def make_doors(penalty=None):
     return GymEnvWrapper(DoorsGymEnv(penalty), action_mask="action_mask" if penalty is None else None)
 
 
-def arrivals(penalty, seed, n_steps=12_000):
+def arrivals(penalty, seed, n_steps=4_096):
     """How often the goal is reached while learning."""
     n = 0
 
@@ -282,6 +282,7 @@ def arrivals(penalty, seed, n_steps=12_000):
 
 @learning
 @full
+@pytest.mark.timeout(900)
 def test_with_masks_the_way_is_learned_faster_than_with_penalties():
     seeds = range(5)
     masked = [arrivals(None, seed) for seed in seeds]

@@ -136,6 +136,8 @@ def test_all_samplers_give_environments_actions_in_their_units(kind, model):
     agent = AgentCls(model_kwargs=model)
     collected = collect(kind, agent, EnvCls=make_every_kind, env={}, wait_reset=model is LSTM, T=6, B=4)
     space = make_every_kind().action_space
+    first = buffer_leaves(collected.batches[0].agent.prev_action[0])
+    assert not any(leaf.any() for leaf in first), "those before the batch were not drawn by the agent, and in other units"
     for batch in collected.batches:
         in_units = for_envs(space, ActionForm.of(agent))(batch.agent.action)
         for t, b in zip(*np.nonzero(batch.env.env_info.got.any(-1))):  # Where environments wait there are zeros.

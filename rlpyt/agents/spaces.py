@@ -192,7 +192,7 @@ def check_mask(env_spaces: EnvSpaces) -> None:
     """Raise ValueError if observations come with a mask that does not fit the action space."""
     if without_mask(env_spaces.observation) is env_spaces.observation:
         return
-    shape, size = composite_of(env_spaces.observation).spaces[1].shape, mask_size(env_spaces.action)
+    shape, size = env_spaces.observation.shape.action_mask, mask_size(env_spaces.action)
     if shape != (size,):
         raise ValueError(
             f"The field 'action_mask' of observations has shape {shape}, but must have ({size},), an entry for each value of each integer "
@@ -278,7 +278,7 @@ def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[st
 
 def _as_one_number(space: Any) -> str:
     """Return how to make one number of several, or "" if there would be too many."""
-    n, _ = integers_of(space)
+    n, _ = integers_of(space) or (np.zeros(0), None)
     combinations = math.prod(n.ravel().tolist())
     if combinations > _MOST_VALUES:
         return ""

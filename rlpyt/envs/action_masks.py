@@ -37,7 +37,7 @@ class ActionMaskWrapper(Wrapper):
         self._size = mask_size(self._space)
         if not self._size:
             raise ValueError(f"action_mask={key!r} is for discrete actions, but those of {env} are {env.action_space}.")
-        inner, parts = env.observation_space, getattr(env.observation_space, "spaces", None)
+        inner, parts = env.observation_space, getattr(env.observation_space, "spaces", {})
         self._in_observation = isinstance(parts, Mapping) and key in parts
         self._only_field: Any = None
         if self._in_observation:
@@ -82,7 +82,7 @@ class ActionMaskWrapper(Wrapper):
             raise ValueError(f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on.")
         return dict(zip(MaskedObservation._fields, (observation, vector))), info
 
-    def _vector(self, mask: Any, space: GymSpaceWrapper) -> np.ndarray:
+    def _vector(self, mask: Any, space: Any) -> np.ndarray:
         """Return a mask of Gymnasium's form for a space as one array, int8."""
         size = self._size if space is self._space else mask_size(space)
         if mask is None:

@@ -32,12 +32,11 @@ def kind_of_input(space: Any) -> str:
     shape, dtype = space.shape, np.dtype(space.dtype)
     if len(shape) == 3 or (len(shape) == 2 and dtype == np.uint8):
         return IMAGE
-    is_choice = hasattr(space, "nvec") or (hasattr(space, "n") and shape == ())
-    if is_choice:
-        n, low = integers_of(space)
-        if not low.any() and n.sum() <= _MOST_VALUES:
-            return NUMBERS
-    return REALS
+    integers = integers_of(space) if hasattr(space, "nvec") or shape == () else None
+    if integers is None:
+        return REALS
+    n, low = integers
+    return NUMBERS if not low.any() and n.sum() <= _MOST_VALUES else REALS
 
 
 class MultiInputModel(ImageModel):
@@ -87,20 +86,21 @@ class MultiInputModel(ImageModel):
         spaces = leaf_spaces(observation_space)
         self._kinds = [kind_of_input(space) for space in spaces]
         self._shapes = [tuple(space.shape) for space in spaces]
-        self.images = torch.nn.ModuleList()
         self._encodings: list[MultiCategorical] = []
-        n_reals = 0
+        images, n_reals = [], 0
         for kind, space, shape in zip(self._kinds, spaces, self._shapes):
             if kind == IMAGE:
-                self.images.append(self._conv(space, shape if len(shape) == 3 else (1, *shape), image_sizes, any(settings.values())))
+                images.append(self._conv(space, shape if len(shape) == 3 else (1, *shape), image_sizes, any(settings.values())))
             elif kind == NUMBERS:
-                self._encodings.append(MultiCategorical(integers_of(space)[0]))
+                n, _ = integers_of(space) or ((), ())
+                self._encodings.append(MultiCategorical(n))
             else:
                 n_reals += math.prod(shape)
         self.obs_rms = RunningMeanStdModel((n_reals,)) if normalize_observation and n_reals else None
         size = n_reals + sum(encoding.dim for encoding in self._encodings)
+        self.images = torch.nn.ModuleList(images)
         self.vector = MlpModel(size, vector_sizes) if size else None
-        self.n_features = sum(image.output_size for image in self.images) + (self.vector.output_size if size else 0)
+        self.n_features = sum(part.output_size for part in (*images, self.vector) if part is not None)
 
     def _conv(self, space: Any, shape: Sequence[int], sizes: Sequence[int] | int, is_set: bool) -> Conv2dHeadModel:
         if shape[2] <= _MOST_CHANNELS < min(shape[:2]):

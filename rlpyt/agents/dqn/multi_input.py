@@ -1,5 +1,7 @@
 """Deep Q-learning agents for any observations, images and vectors together."""
 
+from collections.abc import Sequence
+
 from rlpyt.agents.dqn.catdqn_agent import CatDqnAgent
 from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.agents.dqn.r2d1_agent import R2d1Agent, R2d1AlternatingAgent
@@ -9,7 +11,7 @@ from rlpyt.models.dqn.multi_input_model import MultiInputCatDqnModel, MultiInput
 class MultiInputMixin:
     """Gives the model the observation space and output_size, the number of actions."""
 
-    model_arguments = ("observation_space", "output_size")
+    model_arguments: Sequence[str] = ("observation_space", "output_size")
 
 
 class MultiInputDqnAgent(MultiInputMixin, DqnAgent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class CompositePgAgent(GaussianPgAgent):
     action as a vector, one-hot where it is discrete. Environments get real numbers rescaled and clipped as by `GaussianPgAgent`.
     """
 
-    model_arguments = ("observation_shape", "distribution")
+    model_arguments: Sequence[str] = ("observation_shape", "distribution")
 
     @property
     def DistInfoCls(self) -> type:

@@ -1,5 +1,6 @@
 """Policy gradient agents for continuous control."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
@@ -22,7 +23,7 @@ class MujocoMixin:
         deterministic_eval: in evaluation take the mean of a Gaussian distribution as the action, instead of a sample.
     """
 
-    model_arguments = ("observation_shape", "action_size")
+    model_arguments: Sequence[str] = ("observation_shape", "action_size")
     make_env_to_model_kwargs = arguments_of_model
 
     @checked()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.pg.composite import CompositePgAgent, RecurrentCompositePgAgentBase
 from rlpyt.agents.pg.mujoco import MujocoMixin
@@ -11,7 +13,7 @@ from rlpyt.models.pg.multi_input_model import MultiInputFfModel, MultiInputLstmM
 class MultiInputMixin(MujocoMixin):
     """Gives the model the observation space, the distribution over actions, and observations for its running statistics."""
 
-    model_arguments = ("observation_space", "distribution")
+    model_arguments: Sequence[str] = ("observation_space", "distribution")
 
 
 class MultiInputFfAgent(MultiInputMixin, CompositePgAgent):

@@ -195,6 +195,7 @@ def make_lamps():
 
 @learning
 @full
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("AgentCls", [MultiInputFfAgent, MultiInputLstmAgent])
 def test_a_game_of_pictures_and_numbers_is_learned(AgentCls):
     returns = []
@@ -206,10 +207,10 @@ def test_a_game_of_pictures_and_numbers_is_learned(AgentCls):
 
     Recording(
         algo=PPO(discount=0.0, learning_rate=5e-3, ratio_clip=0.2, entropy_loss_coeff=0.0, normalize_advantage=True, clip_grad_norm=10),
-        agent=AgentCls(model_kwargs=dict(init_log_std=-1.0)),
+        agent=AgentCls(model_kwargs=dict(SMALL, init_log_std=-1.0)),
         sampler=SerialSampler(make_lamps, {}, batch_T=32, batch_B=16, max_decorrelation_steps=0),
-        n_steps=30_000,
-        log_interval_steps=30_000,
+        n_steps=20_480,
+        log_interval_steps=20_480,
         seed=0,
         affinity=dict(master_torch_threads=1),
     ).train()

@@ -152,9 +152,10 @@ def _image_shape(agent: Any, env_spaces: EnvSpaces) -> tuple[int, ...]:
     image_shape = env_spaces.observation.shape
     is_image = len(image_shape) == 3 and not any(isinstance(size, tuple) for size in image_shape)
     if composite_of(env_spaces.observation) is not None and is_of_rlpyt(agent.ModelCls):
+        better = _counterpart(agent, _FOR_STRUCTURES) or f"{_PG}.multi_input.MultiInputFfAgent"
         raise ValueError(
             f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is a structure, "
-            f"{env_spaces.observation!r}. Use {_counterpart(agent, _FOR_STRUCTURES)}, which takes images and vectors together."
+            f"{env_spaces.observation!r}. Use {better}, which takes images and vectors together."
         )
     if not is_image and is_of_rlpyt(agent.ModelCls):
         raise ValueError(

@@ -31,7 +31,7 @@ def check(kind, name, wait_reset, where="info", T=6, **settings):
         agent.eps_init = agent.eps_final = 0.5
     settings["bootstrap_value"] = hasattr(agent, "value")
     run = collect_in_parts if kind in ASYNC_KINDS else collect
-    collected = run(kind, agent, EnvCls=make_masked, env=dict(kind=of_actions, where=where), wait_reset=wait_reset, T=T, **settings)
+    collected = run(kind, agent=agent, EnvCls=make_masked, env=dict(kind=of_actions, where=where), wait_reset=wait_reset, T=T, **settings)
     for batch in collected.batches:
         observation = batch.env.observation
         vectors, masks = observation.observation, observation.action_mask

@@ -227,6 +227,7 @@ class Agent(Protocol):
         alternating: whether a recurrent agent has two recurrent states, one for each half of the environments (`toggle_alt`). A sampler
             sets it for agents that are not recurrent.
         clip_actions: whether actions for the environments are clipped to the bounds of their space.
+        rescale_actions: whether they are first rescaled from [-1,1] to these bounds. Optional, see `rlpyt.agents.base.BaseAgent`.
         acts_on_device: whether `step` and `value` return tensors on the agent's device. The action server sets it, and copies them.
         device: device on which the agent acts and is trained.
     """
@@ -279,11 +280,13 @@ class CompletedAgent(Completed):
 
     Attributes:
         clip_actions: as in `Agent`.
+        rescale_actions: as `rescale` of `rlpyt.envs.base.ActionForm`.
         acting_for: as in `Agent`; None if the agent cannot act for some columns alone.
         value: method that returns the value estimates of policy gradient agents; None for others.
     """
 
     clip_actions: bool = False
+    rescale_actions: bool | str = False
     acting_for: Callable[..., AbstractContextManager[None]] | None = None
     value: Callable[..., Any] | None = None
 

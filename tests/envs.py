@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import multiprocessing
@@ -288,6 +289,135 @@ class StructuredGymEnv(gymnasium.Env):
         if self.t == 4:
             info["only.at.the.fourth"] = 1.0
         return self._observation(), float(action["tool"][1]), self.t % 9 == 0, self.t % 7 == 0, info
+
+
+class EveryKindGymEnv(gymnasium.Env):
+    """Observations and actions of all kinds at once; it refuses actions that are not in its space, and tells what it got.
+
+    env_info has ``got``, all numbers of the action in a row.
+    """
+
+    observation_space = spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (3, 40, 40), np.uint8),
+            "gray": spaces.Box(0, 255, (36, 36), np.uint8),
+            "map": spaces.Box(0, 1, (2, 7, 7), np.float32),
+            "body": spaces.Tuple((spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Box(0, 255, (4,), np.uint8))),
+            "gear": spaces.Discrete(4, start=1),
+            "switches": spaces.MultiDiscrete([2, 3]),
+            "lamps": spaces.MultiBinary(2),
+        }
+    )
+    action_space = spaces.Dict(
+        {
+            "buttons": spaces.MultiBinary((2, 2)),
+            "gear": spaces.Discrete(3, start=1),
+            "tools": spaces.Tuple((spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [2, 0]]), spaces.Box(0, 4, (2,), np.uint8))),
+            "steer": spaces.Box(np.array([0, -3]), np.array([1, 5]), dtype=np.float64),
+            "table": spaces.Box(-2, 2, (2, 2), np.float32),
+            "power": spaces.Box(0, np.inf, (), np.float32),
+        }
+    )
+
+    def __init__(self) -> None:
+        self.observation_space = copy.deepcopy(self.observation_space)  # Each environment draws its own.
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: dict) -> tuple:
+        assert self.action_space.contains(action), f"{action} is not in {self.action_space}"
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t % 9 == 0, self.t % 7 == 0, {"got": numbers_of(action)}
+
+
+def numbers_of(action: Any) -> np.ndarray:
+    """Return all numbers in an action of Gymnasium in a row."""
+    if isinstance(action, dict):
+        action = tuple(action.values())
+    return np.concatenate([numbers_of(part) for part in action]) if isinstance(action, tuple) else np.ravel(action).astype(np.float32)
+
+
+def make_every_kind() -> GymEnvWrapper:
+    return GymEnvWrapper(EveryKindGymEnv())
+
+
+class MaskedGymEnv(gymnasium.Env):
+    """Allows some of the actions at each step, at random, and refuses others. Episodes last 1 to 6 steps.
+
+    The mask is in the info of reset and step, or in the observation. The last of an episode allows nothing. The observation tells the mask,
+    and the step of the episode.
+
+    Args:
+        kind: of actions: "discrete", "several", or "structure".
+        where: "info" or "observation".
+    """
+
+    ACTIONS = {
+        "discrete": spaces.Discrete(6, start=2),
+        "several": spaces.MultiDiscrete([3, 2, 4]),
+        "structure": spaces.Dict(
+            a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,)), c=spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3])))
+        ),
+    }
+    SIZES = {"discrete": [6], "several": [3, 2, 4], "structure": [3, 2, 2, 2, 3]}
+
+    def __init__(self, kind: str = "discrete", where: str = "info") -> None:
+        self.kind, self.where = kind, where
+        self.action_space = copy.deepcopy(self.ACTIONS[kind])
+        self.sizes = self.SIZES[kind]
+        self.observation_space = spaces.Box(0, 100, (sum(self.sizes) + 1,), np.float32)
+        if where == "observation":
+            mask_space = spaces.MultiBinary(sum(self.sizes))
+            self.observation_space = spaces.Dict(vector=self.observation_space, allowed=mask_space)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        self.t, self.length = 0, self.np_random.integers(1, 7)
+        return self._observe()
+
+    def _observe(self) -> tuple:
+        self.masks = [self.np_random.random(n) < 0.4 for n in self.sizes]
+        for mask in self.masks:
+            mask[self.np_random.integers(len(mask))] = True
+        if self.t == self.length:
+            self.masks = [np.zeros(n, bool) for n in self.sizes]
+        flat = np.concatenate(self.masks).astype(np.int8)
+        vector = np.append(flat, self.t).astype(np.float32)
+        if self.where == "observation":
+            return dict(vector=vector, allowed=flat), {}
+        return vector, {"action_mask": self._in_gymnasiums_form()}
+
+    def _in_gymnasiums_form(self) -> Any:
+        masks = [mask.astype(np.int8) for mask in self.masks]
+        if self.kind == "discrete":
+            return masks[0]
+        if self.kind == "several":
+            return tuple(masks)
+        # Of a bit: 2 if both values are allowed, else the value.
+        bits = np.array([2 if zero and one else int(one) for zero, one in masks[1:3]], np.int8)
+        return dict(a=masks[0], b=None, c=(bits, tuple(masks[3:])))
+
+    def step(self, action: Any) -> tuple:
+        assert self.action_space.contains(action), f"{action} is not in {self.action_space}"
+        if self.kind == "structure":
+            chosen = [action["a"], *action["c"][0], *action["c"][1]]
+        else:
+            chosen = np.atleast_1d(action - getattr(self.action_space, "start", 0))
+        if not all(mask[value] for mask, value in zip(self.masks, chosen, strict=True)):
+            raise ValueError(f"planned failure: {action} is masked by {self.masks}")
+        self.t += 1
+        is_over = self.t == self.length
+        observation, info = self._observe()
+        return observation, float(chosen[0]), is_over and self.length % 2 == 0, is_over and self.length % 2 == 1, info
+
+
+def make_masked(kind: str = "discrete", where: str = "info") -> GymEnvWrapper:
+    return GymEnvWrapper(MaskedGymEnv(kind, where), action_mask=dict(info="action_mask", observation="allowed")[where])
 
 
 def make_walk(**kwargs: Any) -> GymEnvWrapper:

@@ -14,12 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, Memory, RecurrentAgentMixin, RecurrentMemory
-from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
+from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened, check_mask
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.spaces.masked import split, without_mask
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
@@ -92,6 +93,8 @@ class BaseAgent(Recorded):
         env_spaces, env_model_kwargs: as `initialize` received and made them.
         parameters_version: in asynchronous training, how often parameters were sent to samplers; in a sampler, the version it has.
         clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
+        rescale_actions: environments get actions rescaled from [-1,1] to the bounds of their space, before they are clipped: True for
+            every Box, "auto" for those whose components have not all the same bounds -a and a.
         acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
             copy the outputs themselves set it.
     """
@@ -103,6 +106,7 @@ class BaseAgent(Recorded):
     _copies: PackedCopies | None = None
     _packed_layers: Sequence[Linear] = ()
     clip_actions = False
+    rescale_actions: bool | str = False
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
@@ -161,10 +165,11 @@ class BaseAgent(Recorded):
         """
         if self.acting_bf16 and not has_bf16(torch.device("cpu")):
             logger.log("The processor has no instructions for bfloat16: the agent acts in float32.")
+        check_mask(env_spaces)
         self.env_spaces = env_spaces
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
-        check_flattened(self, env_spaces.observation)
+        check_flattened(self, without_mask(env_spaces.observation))
         if self.initial_model_state_dict is not None:
             self.load_state_dict(self.initial_model_state_dict)
         if share_memory:
@@ -381,7 +386,7 @@ class BaseAgent(Recorded):
         """
         model: Any = unwrap_ddp(self.model)
         if has_all(model, "update_obs_rms"):
-            model.update_obs_rms(self._to_device(observation))
+            model.update_obs_rms(self._to_device(split(observation)[0]))
 
     @property
     def normalizes_observations(self) -> bool:
@@ -390,9 +395,10 @@ class BaseAgent(Recorded):
         return is_replaced or has_all(unwrap_ddp(self.model), "update_obs_rms")
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
-        """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
+        """Return the inputs on the training device: observations without mask, discrete previous actions one-hot if the model uses them."""
         if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):  # type: ignore[arg-type]
             prev_action = encode(self.distribution, prev_action)
+        observation, _ = split(observation)
         inputs: tuple[Any, Any, torch.Tensor] = self._to_device((observation, prev_action, prev_reward))
         return inputs
 
@@ -499,6 +505,12 @@ def set_training(model: torch.nn.Module, training: bool) -> None:
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
+
+
+def action_mask(observation: Any, device: torch.device) -> torch.Tensor | None:
+    """Return the mask [*lead,n] of the actions that may follow observations [*lead,...], bool on `device`; None if there is none."""
+    _, mask = split(observation)
+    return None if mask is None else mask.to(device).bool()
 
 
 @functools.cache

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
-from rlpyt.distributions.gaussian import gaussians
+from rlpyt.distributions.composite import gaussians
 from rlpyt.envs.adapters import from_dict
-from rlpyt.envs.base import EnvSpaces, for_envs, is_space
+from rlpyt.envs.base import ActionForm, EnvSpaces, for_envs, is_space
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -122,11 +122,12 @@ class AgentPolicy:
         return self._reverted(action), from_structure(agent_info)
 
     def for_envs(self, actions: Any) -> Any:
-        """Return the actions for environments, given those that `get_actions` or `get_action` returned: the same, or clipped copies."""
-        if not self.agent.clip_actions:
+        """Return the actions for environments, given those that `get_actions` or `get_action` returned: the same, or changed copies."""
+        form = ActionForm.of(self.agent)
+        if not any(form):
             return actions
-        clip = for_envs(self._spaces.action, clip=True)
-        return [clip(action) for action in actions] if isinstance(actions, list) else clip(actions)
+        change = for_envs(self._spaces.action, form)
+        return [change(action) for action in actions] if isinstance(actions, list) else change(actions)
 
     def take_rewards(self, rewards: np.ndarray) -> None:
         """Store the rewards ``[B]`` of the last actions, for the next step."""

@@ -11,16 +11,20 @@ import torch
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
 from rlpyt.spaces.base import CompletedSpace
-from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.masked import mask_size, without_mask
+from rlpyt.spaces.parts import composite_of, integers_of
+from rlpyt.spaces.rescaling import has_same_bounds
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 
 # Kinds of action spaces for which there are agents.
 DISCRETE = "one of 0 to n - 1"
+SEVERAL = "an array of such numbers"
 BOUNDED = "a vector with bounds -a and a"
 UNBOUNDED = "a vector without bounds"
+BOX = "an array of real numbers with any bounds"
 COMPOSITE = "a structure of parts of these kinds"
 
 
@@ -35,10 +39,9 @@ ONE_NUMBER = Demand(
     frozenset({DISCRETE}),
     "chooses one of n discrete actions, 0 to n - 1 (Discrete, or IntBox(0, n)), but the environment's action space is",
 )
-VECTOR = Demand(
-    frozenset({BOUNDED, UNBOUNDED}),
-    "needs continuous actions (Box, or FloatBox), which are vectors with the same bounds -a and a in every component, but the "
-    "environment's action space is",
+ANY_BOX = Demand(
+    frozenset({BOUNDED, UNBOUNDED, BOX}),
+    "needs continuous actions (Box, or FloatBox), but the environment's action space is",
 )
 BOUNDED_VECTOR = Demand(
     frozenset({BOUNDED}),
@@ -46,13 +49,17 @@ BOUNDED_VECTOR = Demand(
     "environment's action space is",
 )
 ANY_PARTS = Demand(
-    frozenset({DISCRETE, BOUNDED, UNBOUNDED, COMPOSITE}),
-    "needs actions whose parts are discrete, 0 to n - 1, or vectors with the same bounds -a and a in every component, but in the "
-    "environment's action space there is",
+    frozenset({DISCRETE, SEVERAL, BOUNDED, UNBOUNDED, BOX, COMPOSITE}),
+    "needs actions whose parts are integers from 0 on, one or several, or real numbers, but in the environment's action space there is",
 )
 
 # Agents for each kind of actions: feedforward, recurrent. Agents before the semicolon take any observations.
 _PG, _DQN = "rlpyt.agents.pg", "rlpyt.agents.dqn"
+_OF_VECTORS = (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO")
+_OF_ALL_ACTIONS = (
+    f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO; for images {_PG}.multi_input.MultiInputFfAgent",
+    f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO; for images {_PG}.multi_input.MultiInputLstmAgent",
+)
 _AGENTS = {
     DISCRETE: (
         f"{_PG}.mlp.MlpFfAgent with A2C or PPO, or {_DQN}.mlp_dqn_agent.MlpDqnAgent with DQN; "
@@ -60,13 +67,18 @@ _AGENTS = {
         f"{_PG}.mlp.MlpLstmAgent with A2C or PPO, or {_DQN}.mlp_r2d1_agent.MlpR2d1Agent with R2D1; "
         f"for images {_PG}.atari.AtariLstmAgent or {_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     ),
+    SEVERAL: _OF_ALL_ACTIONS,
     BOUNDED: (
-        f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO; for vectors also rlpyt.agents.qpg.sac_agent.SacAgent with SAC",
-        f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO",
+        f"{_OF_VECTORS[0]}; for images {_PG}.multi_input.MultiInputFfAgent; for vectors also rlpyt.agents.qpg.sac_agent.SacAgent with SAC",
+        f"{_OF_VECTORS[1]}; for images {_PG}.multi_input.MultiInputLstmAgent",
     ),
-    UNBOUNDED: (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO"),
-    COMPOSITE: (f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO", f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO"),
+    UNBOUNDED: (
+        f"{_OF_VECTORS[0]}; for images {_PG}.multi_input.MultiInputFfAgent",
+        f"{_OF_VECTORS[1]}; for images {_PG}.multi_input.MultiInputLstmAgent",
+    ),
+    COMPOSITE: _OF_ALL_ACTIONS,
 }
+_AGENTS[BOX] = _AGENTS[UNBOUNDED]
 _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for images.
     "MlpFfAgent": f"{_PG}.atari.AtariFfAgent",
     "MlpLstmAgent": f"{_PG}.atari.AtariLstmAgent",
@@ -78,9 +90,31 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for imag
     "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
 }
+_FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for both together.
+    "MlpFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "AtariFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MujocoFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MlpCompositeFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
+    "MlpLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "AtariLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "MujocoLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "MlpCompositeLstmAgent": f"{_PG}.multi_input.MultiInputLstmAgent",
+    "AlternatingMlpLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingAtariLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingMujocoLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "AlternatingMlpCompositeLstmAgent": f"{_PG}.multi_input.AlternatingMultiInputLstmAgent",
+    "MlpDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
+    "AtariDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
+    "MlpCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
+    "AtariCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
+    "MlpR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
+    "AtariR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
+    "MlpR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
+    "AtariR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
+}
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
 _MOST_CHANNELS = 4  # of an image with channels last.
-_MOST_PARTS = 100  # Actions of more discrete parts are not proposed.
+_MOST_VALUES = 10_000  # Of all integers of an action together.
 
 
 def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
@@ -98,9 +132,11 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     if change or agents:
         advice = ", and ".join(part for part in (change, agents) if part)
         sentences.append(f"{advice[0].upper()}{advice[1:]}.")
-    if kind == UNBOUNDED and BOUNDED in demand.kinds:
-        sentences.append(f"Or {_declared_vector(space, 'rescale actions')}.")
-    raise ValueError(" ".join(sentences))
+    if kind in (UNBOUNDED, BOX) and BOUNDED in demand.kinds:
+        sentences.append(f"Or {_declared_vector(space)}.")
+    if kind == SEVERAL and demand is ONE_NUMBER:
+        sentences.append(_as_one_number(space))
+    raise ValueError(" ".join(filter(None, sentences)))
 
 
 def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
@@ -109,6 +145,7 @@ def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
     Raises:
         ValueError: the model is one of ours and takes images [C,H,W], but the observations are not images.
     """
+    env_spaces = EnvSpaces(without_mask(env_spaces.observation), env_spaces.action)
     arguments = {name: _MODEL_ARGUMENTS[name](agent, env_spaces) for name in agent.model_arguments}
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -117,6 +154,12 @@ def _image_shape(agent: Any, env_spaces: EnvSpaces) -> tuple[int, ...]:
     """Return the shape of an observation, [C,H,W] if the model is one of ours."""
     image_shape = env_spaces.observation.shape
     is_image = len(image_shape) == 3 and not any(isinstance(size, tuple) for size in image_shape)
+    if composite_of(env_spaces.observation) is not None and is_of_rlpyt(agent.ModelCls):
+        better = _counterpart(agent, _FOR_STRUCTURES) or f"{_PG}.multi_input.MultiInputFfAgent"
+        raise ValueError(
+            f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is a structure, "
+            f"{env_spaces.observation!r}. Use {better}, which takes images and vectors together."
+        )
     if not is_image and is_of_rlpyt(agent.ModelCls):
         raise ValueError(
             f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is "
@@ -140,12 +183,25 @@ def _n_observations(agent: Any, env_spaces: EnvSpaces) -> int | None:
 
 _MODEL_ARGUMENTS = {
     "image_shape": _image_shape,
+    "observation_space": lambda agent, env_spaces: env_spaces.observation,
     "observation_shape": lambda agent, env_spaces: env_spaces.observation.shape,
     "n_observations": _n_observations,
     "output_size": lambda agent, env_spaces: env_spaces.action.n,
-    "action_size": lambda agent, env_spaces: env_spaces.action.shape[0],
+    "action_size": lambda agent, env_spaces: math.prod(env_spaces.action.shape),
     "distribution": lambda agent, env_spaces: agent.make_distribution(env_spaces.action),
 }
+
+
+def check_mask(env_spaces: EnvSpaces) -> None:
+    """Raise ValueError if observations come with a mask that does not fit the action space."""
+    if without_mask(env_spaces.observation) is env_spaces.observation:
+        return
+    shape, size = env_spaces.observation.shape.action_mask, mask_size(env_spaces.action)
+    if shape != (size,):
+        raise ValueError(
+            f"The field 'action_mask' of observations has shape {shape}, but must have ({size},), an entry for each value of each integer "
+            f"of the action space, {env_spaces.action!r}."
+        )
 
 
 def images_in(space: Any) -> list[Any]:
@@ -167,20 +223,15 @@ def check_flattened(agent: Any, space: Any) -> None:
     modules = agent.model.modules() if images and isinstance(agent.model, torch.nn.Module) else ()
     if not any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules):
         return
-    path = next((_WITH_CONVOLUTIONS[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in _WITH_CONVOLUTIONS), None)
+    path = None if composite_of(space) is not None else _counterpart(agent, _WITH_CONVOLUTIONS)
+    path = _counterpart(agent, _FOR_STRUCTURES) if path is None else path
     advice = "Give it a model with convolutions, as ModelCls."
-    if path is not None and composite_of(space) is None:
+    if path is not None:
         advice = f"Use {path}, which has convolutions"
-        advice += "." if space.shape[0] <= space.shape[2] else ", and let the environment put channels first: [C,H,W]."
+        are_first = all(image.shape[0] <= image.shape[2] for image in images)
+        advice += "." if are_first else ", and let the environment put channels first: [C,H,W]."
     shapes = " and ".join(str(image.shape) for image in images)
     logger.warn(f"{type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
-
-
-def composite_of(space: Any) -> Composite | None:
-    """Return the space itself if it is composite, or the composite form of Gymnasium's Dict or Tuple; None for others."""
-    inner = CompletedSpace(space).space
-    space = space if inner is None else inner
-    return space if isinstance(space, Composite) else None
 
 
 def _remedy(space: Any) -> tuple[str, str | None]:
@@ -194,77 +245,60 @@ def _remedy(space: Any) -> tuple[str, str | None]:
         if any(kind is None for *_, kind in parts):
             return "", None
         return ", and ".join(f"in its part {name!r} {change}" for name, change, _ in parts if change), COMPOSITE
-    fitting = _kind_of_vector(space)
-    if fitting is not None:
-        return "", fitting
-    numbers = _discrete_numbers(space)
-    if numbers is not None:
-        return _remedy_for_numbers(space, numbers)
-    return ("", None) if CompletedSpace(space).high is None else _remedy_for_box(space)
+    kind = _kind_of_box(space)
+    if kind is not None:
+        return "", kind
+    integers = integers_of(space)
+    return ("", None) if integers is None else _remedy_for_integers(space, *integers)
 
 
-def _kind_of_vector(space: Any) -> str | None:
-    """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, otherwise None."""
-    completed = CompletedSpace(space)
-    if completed.n is not None or completed.high is None or len(space.shape) != 1:
+def _counterpart(agent: Any, agents: dict[str, str]) -> str | None:
+    """Return the entry of `agents` for the agent's class or the nearest of its bases that has one."""
+    return next((agents[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in agents), None)
+
+
+def _kind_of_box(space: Any) -> str | None:
+    """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, BOX for other real numbers, else None."""
+    if CompletedSpace(space).n is not None or CompletedSpace(space).high is None or np.dtype(space.dtype).kind != "f" or 0 in space.shape:
         return None
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    if not ((high > 0).all() and (high == high[0]).all() and (low == -high).all()):
-        return None
-    return BOUNDED if np.isfinite(high).all() else UNBOUNDED
+    if len(space.shape) != 1 or not has_same_bounds(space.low, space.high):
+        return BOX
+    return BOUNDED if np.isfinite(space.high).all() else UNBOUNDED
 
 
-def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
-    """Return the discrete parts of an action, each as (number of values, first value); None for continuous actions."""
-    n: Any
-    low: Any
-    of_gym, completed = isinstance(space, GymSpaceWrapper), CompletedSpace(space)
-    size = math.prod(completed.shape)
-    if completed.nvec is not None:
-        n, low = completed.nvec, CompletedSpace(space.space).start
-    elif completed.n is not None:
-        is_bits = of_gym and space.shape != ()
-        n, low = 2 if is_bits else space.n, 0 if of_gym or completed.low is None else completed.low
-    elif completed.high is not None and np.dtype(space.dtype).kind in "iu":
-        low = np.asarray(space.low)
-        n = np.asarray(space.high).astype(np.int64) - low + 1
-    else:
-        return None
-    n, low = (np.broadcast_to(np.ravel(each), size).tolist() for each in (n, low))
-    return list(zip(n, low))
-
-
-def _remedy_for_numbers(space: Any, numbers: list[tuple[int, int]]) -> tuple[str, str | None]:
-    if not 0 < len(numbers) <= _MOST_PARTS:
+def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[str, str | None]:
+    if not 0 < n.sum() <= _MOST_VALUES or (n < 1).any():
         return "", None
-    completed = CompletedSpace(space)
-    is_one = completed.n is not None and completed.shape == ()
+    is_one = CompletedSpace(space).n is not None and n.shape == ()
+    kind = DISCRETE if is_one else SEVERAL
+    if not low.any():
+        return "", kind
     if isinstance(space, GymSpaceWrapper):
-        if is_one:
-            return "", DISCRETE
-        parts = [f"Discrete({n}, start={low})" if low else f"Discrete({n})" for n, low in numbers]
-        if len(parts) == 1:
-            return f"declare {parts[0]} in the environment", DISCRETE
-        listed = f"[{parts[0]}] * {len(parts)}" if len(parts) > 4 and len(set(parts)) == 1 else f"({', '.join(parts)})"
-        return f"declare Tuple({listed}) in the environment", COMPOSITE
-    n, low = numbers[0]  # All are alike in an IntBox.
-    if is_one and not low:
-        return "", DISCRETE
-    declared = f"IntBox(0, {n})" if is_one else f"a Composite of {len(numbers)} spaces IntBox(0, {n})"
-    added = f" and add {low}, since it starts at {low}" if low else ""
-    return f"declare {declared} in the environment{added}", DISCRETE if is_one else COMPOSITE
+        return f"declare MultiDiscrete({n.tolist()}, start={low.tolist()}) in the environment", kind
+    shape = "" if is_one else f", {n.shape}"
+    first = int(low.flat[0])  # All are alike in an IntBox.
+    return f"declare IntBox(0, {int(n.flat[0])}{shape}) in the environment and add {first}, since it starts at {first}", kind
 
 
-def _remedy_for_box(space: Any) -> tuple[str, str]:
-    low, high = np.asarray(space.low), np.asarray(space.high)
-    if (high == 1).all() and (low == -1).all():
-        return _declared_vector(space, "reshape actions"), BOUNDED
-    if len(space.shape) != 1:
-        return _declared_vector(space, "reshape and rescale actions"), BOUNDED
-    wrapper = ", as gymnasium.wrappers.RescaleAction does for a Box" if np.isfinite(low).all() and np.isfinite(high).all() else ""
-    return _declared_vector(space, f"rescale actions{wrapper}"), BOUNDED
+def _as_one_number(space: Any) -> str:
+    """Return how to make one number of several, or "" if there would be too many."""
+    n, _ = integers_of(space) or (np.zeros(0), None)
+    combinations = math.prod(n.ravel().tolist())
+    if combinations > _MOST_VALUES:
+        return ""
+    declared = f"Discrete({combinations})" if isinstance(space, GymSpaceWrapper) else f"IntBox(0, {combinations})"
+    return (
+        f"Or declare {declared} in the environment, a number for each combination, which numpy.unravel_index turns into {n.size} integers."
+    )
 
 
-def _declared_vector(space: Any, do: str) -> str:
+def _declared_vector(space: Any) -> str:
+    """Return how to change a Box for agents that need the same finite bounds -a and a."""
     name = "Box" if isinstance(space, GymSpaceWrapper) else "FloatBox"
+    low, high, is_vector = np.asarray(space.low), np.asarray(space.high), len(space.shape) == 1
+    if not is_vector:
+        do = "reshape actions" if (high == 1).all() and (low == -1).all() else "reshape and rescale actions"
+    else:
+        is_finite = np.isfinite(low).all() and np.isfinite(high).all()
+        do = "rescale actions" + (", as gymnasium.wrappers.RescaleAction does for a Box" if is_finite else "")
     return f"declare {name}(-1, 1, ({math.prod(space.shape)},)) in the environment and {do}"

@@ -23,6 +23,25 @@ class Distribution:
         """Number of discrete values, or of continuous components."""
         raise NotImplementedError(f"{type(self).__name__} has no dim.")
 
+    @property
+    def mask_size(self) -> int:
+        """Number of entries in a mask of samples, one for each value of each integer; 0 for real numbers."""
+        return 0
+
+    def masked(self, dist_info: DistInfo, mask: torch.Tensor) -> DistInfo:
+        """Return the parameters given that values where `mask` [*lead,mask_size] (bool) is False are not drawn.
+
+        An integer of which no value is allowed is not masked. Real numbers are never masked.
+        """
+        return dist_info
+
+    def possible(self, x: Any, dist_info: DistInfo) -> Any:
+        """Return samples `x` with the most likely value in place of each whose probability is 0.
+
+        `sample` never draws those on a CPU. On a GPU, which adds up probabilities in another order, rounding might let it happen.
+        """
+        return x
+
     def sample(self, dist_info: DistInfo) -> torch.Tensor:
         """Draw one random sample for each datum."""
         raise NotImplementedError(f"{type(self).__name__} has no sample.")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.utils.collections import namedarraytuple
@@ -11,6 +12,9 @@ from rlpyt.utils.tensor import select_at_indexes
 # Keeps logs and ratios finite at probability 0.
 EPS = 1e-8
 
+# Added to allowed probabilities, in case their sum is 0. It changes no sum above 1e-22.
+_TINY = 1e-30
+
 DistInfo: Any = namedarraytuple("DistInfo", ["prob"])
 
 
@@ -18,6 +22,24 @@ class Categorical(DiscreteMixin):
     """Distribution over ``0 .. dim - 1`` with the probabilities dist_info.prob [*lead,dim]."""
 
     DistInfoCls = DistInfo
+
+    def prob_of(self, logits: torch.Tensor) -> torch.Tensor:
+        """Probabilities [*lead,dim] for logits [*lead,dim]."""
+        return F.softmax(logits, dim=-1)
+
+    @property
+    def mask_size(self) -> int:
+        """Number of values."""
+        return self.dim
+
+    def masked(self, dist_info: DistInfo, mask: torch.Tensor) -> DistInfo:
+        """Return the probabilities given that values where `mask` [*lead,dim] (bool) is False are not drawn: those have 0."""
+        return DistInfo(renormalized(dist_info.prob, mask | ~mask.any(dim=-1, keepdim=True)))
+
+    def possible(self, x: torch.Tensor, dist_info: DistInfo) -> torch.Tensor:
+        """Return integers [*lead] with the most likely value in place of each whose probability is 0."""
+        prob = dist_info.prob
+        return torch.where(select_at_indexes(x, prob) > 0, x, prob.argmax(dim=-1).to(x.dtype))
 
     def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
         """Sum of p_old log(p_old / p_new); [*lead]."""
@@ -61,3 +83,13 @@ class Categorical(DiscreteMixin):
         new = select_at_indexes(indexes, new_dist_info.prob)
         old = select_at_indexes(indexes, old_dist_info.prob)
         return (new + EPS) / (old + EPS)
+
+
+def renormalized(prob: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """Return probabilities [...,n] given that only values where `allowed` [...,n] are drawn: ``p_i / sum of p_j`` over allowed j, others 0.
+
+    With probabilities from a softmax, this is the softmax over allowed values only. If all allowed ones are 0 in float32, they become
+    equal.
+    """
+    weights = (prob + _TINY).masked_fill(~allowed, 0)
+    return weights / weights.sum(dim=-1, keepdim=True)

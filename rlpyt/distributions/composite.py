@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.distributions.gaussian import Gaussian, ShapedGaussian
 from rlpyt.utils.collections import namedarraytuple
 
 
@@ -37,6 +38,20 @@ class Composite(Distribution):
         """Number of discrete values and continuous components of all parts: the size of an encoded action."""
         return sum(part.dim for part in self.parts)
 
+    @property
+    def mask_size(self) -> int:
+        """Number of values of all integers."""
+        return sum(part.mask_size for part in self.parts)
+
+    def masked(self, dist_info: Any, mask: torch.Tensor) -> Any:
+        """Return the parameters with each part masked by its entries of `mask` [*lead,mask_size], which are in the order of the parts."""
+        masks = mask.split([part.mask_size for part in self.parts], dim=-1)
+        return self.DistInfoCls(*(part.masked(info, of_part) for part, info, of_part in zip(self.parts, tuple(dist_info), masks)))
+
+    def possible(self, x: Any, dist_info: Any) -> Any:
+        """Return samples with the most likely value in place of each whose probability is 0, in each part."""
+        return self.NamedTupleCls(*(part.possible(*of_part) for part, *of_part in zip(self.parts, tuple(x), tuple(dist_info))))
+
     def sample(self, dist_info: Any) -> Any:
         """Draw actions: a namedtuple of the samples of all parts, [*lead,...]."""
         return self.NamedTupleCls(*(part.sample(info) for part, info in zip(self.parts, tuple(dist_info))))
@@ -63,7 +78,9 @@ def encode(distribution: Distribution, action: Any) -> torch.Tensor:
     """Turn an action [*lead,...] into a vector [*lead,dim] for models: discrete parts as one-hots, and all parts concatenated."""
     if isinstance(distribution, Composite):
         return torch.cat([encode(part, part_action) for part, part_action in zip(distribution.parts, tuple(action))], dim=-1)
-    return distribution.to_onehot(action) if isinstance(distribution, DiscreteMixin) else action
+    if isinstance(distribution, DiscreteMixin):
+        return distribution.to_onehot(action)
+    return distribution.flat(action) if isinstance(distribution, ShapedGaussian) else action
 
 
 def leaves(distribution: Distribution) -> list[Distribution]:
@@ -71,3 +88,8 @@ def leaves(distribution: Distribution) -> list[Distribution]:
     if not isinstance(distribution, Composite):
         return [distribution]
     return [leaf for part in distribution.parts for leaf in leaves(part)]
+
+
+def gaussians(distribution: Distribution) -> list[Gaussian]:
+    """Return the Gaussians among the innermost parts of a distribution, in order."""
+    return [leaf for leaf in leaves(distribution) if isinstance(leaf, Gaussian)]

@@ -21,12 +21,16 @@ class EpsilonGreedy(DiscreteMixin):
         self._epsilon = epsilon
         self._epsilons = OnDevices()
 
-    def sample(self, q: torch.Tensor) -> torch.Tensor:
-        """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or []."""
-        greedy = q.argmax(dim=-1)
+    def sample(self, q: torch.Tensor, *, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or [].
+
+        Args:
+            mask: bool like `q`, False for actions not to choose; None allows all.
+        """
+        greedy = (q if mask is None else masked_q(q, mask)).argmax(dim=-1)
         epsilon = self._epsilons.on(q.device, self._epsilon)
         explore = torch.rand(greedy.shape, device=q.device) < epsilon
-        uniform = torch.randint_like(greedy, self.dim)
+        uniform = torch.randint_like(greedy, self.dim) if mask is None else masked_q(torch.rand_like(q), mask).argmax(dim=-1)
         return torch.where(explore, uniform, greedy).to(self.dtype)
 
     @property
@@ -52,11 +56,12 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         self.z = z
         self._zs = OnDevices()
 
-    def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
+    def sample(self, p: torch.Tensor, z: torch.Tensor | None = None, *, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
 
         Args:
             z: other values [P] of the atoms, for this call.
+            mask: bool [T,B,dim], [B,dim] or [dim], False for actions not to choose; None allows all.
 
         Raises:
             ValueError: the atoms have no values.
@@ -64,8 +69,19 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         z = self._zs.on(p.device, self.z) if z is None else z
         if z is None:
             raise ValueError("The atoms have no values: give z [P] to sample, to set_z or to the constructor.")
-        return super().sample(p @ z.to(p))
+        return super().sample(p @ z.to(p), mask=mask)
 
     def set_z(self, z: torch.Tensor | None) -> None:
         """Assign the values [P] of the atoms."""
         self.z = z
+
+
+def masked_q(q: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return Q-values [*lead,n] that are minus infinity where `mask` [*lead,n] (bool) is False, so that no maximum is there.
+
+    Where no action is allowed, all are. A mask that is None changes nothing.
+    """
+    if mask is None:
+        return q
+    allowed = mask | ~mask.any(dim=-1, keepdim=True)
+    return q.clamp(min=torch.finfo(q.dtype).min).masked_fill(~allowed, -torch.inf)  # An allowed action is above a masked one in any case.

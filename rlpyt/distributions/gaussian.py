@@ -1,13 +1,13 @@
 """Gaussian distribution, optionally squashed by tanh."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from rlpyt.distributions.base import Distribution
-from rlpyt.distributions.composite import leaves
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import OnDevices
 
@@ -162,6 +162,39 @@ class Gaussian(Distribution):
             raise NotImplementedError(f"There is no formula for the {name} of a squashed Gaussian: set_squash(None) first.")
 
 
+class ShapedGaussian(Gaussian):
+    """`Gaussian` whose samples are arrays of any shape. Its parameters are vectors: mean and log_std [*lead,dim].
+
+    Args:
+        shape: of a sample without leading dimensions.
+        settings: those of `Gaussian`, without `dim`.
+    """
+
+    def __init__(self, shape: Sequence[int], **settings: Any) -> None:
+        super().__init__(dim=math.prod(shape), **settings)
+        self.shape = tuple(shape)
+
+    def flat(self, x: torch.Tensor) -> torch.Tensor:
+        """Arrays [*lead,*shape] -> vectors [*lead,dim]."""
+        return x.reshape(*x.shape[: x.dim() - len(self.shape)], self.dim)
+
+    def sample(self, dist_info: DistInfoStd) -> torch.Tensor:
+        """Draw samples [*lead,*shape], see `Gaussian.sample`."""
+        return self._shaped(super().sample(dist_info))
+
+    def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a sample [*lead,*shape] and its log-likelihood [*lead], see `Gaussian.sample_loglikelihood`."""
+        sample, log_likelihood = super().sample_loglikelihood(dist_info)
+        return self._shaped(sample), log_likelihood
+
+    def log_likelihood(self, x: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
+        """Log-density of samples x [*lead,*shape]; [*lead]."""
+        return super().log_likelihood(x.reshape(dist_info.mean.shape), dist_info)
+
+    def _shaped(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape((*x.shape[:-1], *self.shape))
+
+
 class _SampleWithLogLikelihood(torch.autograd.Function):
     """A sample ``squash * tanh(x)`` (x itself if `squash` is None) with ``x = mean + std * noise``, and its log-density.
 
@@ -200,8 +233,3 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
             of_tanh = grad_sample if ctx.squash == 1 else ctx.squash * grad_sample
             grad_x = torch.addcmul(torch.ops.aten.tanh_backward(of_tanh, tanh), tanh, grad_log_density, value=2)
         return grad_x, torch.addcmul(-grad_log_density, grad_x, spread), None, None
-
-
-def gaussians(distribution: Distribution) -> list[Gaussian]:
-    """Return the Gaussians among the innermost parts of a distribution, in order."""
-    return [leaf for leaf in leaves(distribution) if isinstance(leaf, Gaussian)]

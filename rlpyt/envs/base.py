@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 
 from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.types import CompletedAgent
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import fields_of
 from rlpyt.utils.completed import Completed
@@ -283,6 +284,15 @@ def forwarded_attribute(wrapper: Any, name: str) -> Any:
     raise AttributeError(f"not found: neither {type(wrapper).__name__!r} nor the environment it wraps has an attribute {name!r}")
 
 
+class Wrapper:
+    """Holds an environment; public attributes that the wrapper does not define are those of the environment."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    __getattr__ = forwarded_attribute
+
+
 def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 
@@ -385,11 +395,35 @@ def copied(action: Any) -> Any:
     return buffer_func(action, np.copy)
 
 
-def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
+class ActionForm(NamedTuple):
+    """How the recorded actions of an agent become those of environments.
+
+    Attributes:
+        clip: clip them to the bounds of their space.
+        rescale: first rescale them from [-1,1] to these bounds: those of all boxes, or with "auto" only of boxes whose components have not
+            all the same bounds -a and a.
+    """
+
+    clip: bool = False
+    rescale: bool | str = False
+
+    @classmethod
+    def of(cls, agent: Any) -> ActionForm:
+        """Return the form that an agent's attributes `clip_actions` and `rescale_actions` say."""
+        completed = CompletedAgent(agent)
+        return cls(completed.clip_actions, completed.rescale_actions)
+
+
+def for_envs(space: Any, form: ActionForm) -> Callable[[Any], Any]:
     """Return a function that copies recorded actions ``[B,...]``, so that environments may change theirs.
 
     Args:
         space: space of the actions.
-        clip: clip the copies to the bounds of the space.
+        form: what else the copies are.
     """
-    return (CompletedSpace(space).clip or copied) if clip else copied
+    completed = CompletedSpace(space)
+    clip = (completed.clip or copied) if form.clip else None
+    if not form.rescale or completed.rescaling is None:
+        return clip or copied
+    rescale = completed.rescaling(everywhere=form.rescale is True)
+    return rescale if clip is None else lambda value: clip(rescale(value))

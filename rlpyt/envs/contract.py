@@ -21,6 +21,7 @@ import numpy as np
 from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, write_observation
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.spaces.base import CompletedSpace
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure, named_leaves
@@ -105,6 +106,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
     t_episode = 0
     for t in range(n_steps):
         action = _extreme_action(env.action_space) if t % 2 else env.action_space.sample()
+        action = allowed_action(env.action_space, action, observation)
         action_before = map_structure(np.array, action)
         before = f"at step {t}"
         outcome = env.step(action)

@@ -21,9 +21,9 @@ from rlpyt.envs.base import (
     Env,
     EnvSpaces,
     EnvStep,
+    Wrapper,
     as_flag,
     as_number,
-    forwarded_attribute,
     time_limit_of,
     wrapper_chain,
     write_observation,
@@ -31,6 +31,7 @@ from rlpyt.envs.base import (
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
+from rlpyt.spaces.masked import allowed_action, is_masked
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
 from rlpyt.utils.misc import module_of
@@ -40,15 +41,6 @@ from rlpyt.utils.structures import field_names
 
 _NO_INFO: Mapping = {}
 CLASSIC_TIMEOUT = "TimeLimit.truncated"  # info key for truncations in classic gym
-
-
-class Wrapper:
-    """Holds an environment; public attributes that the wrapper does not define are those of the environment."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    __getattr__ = forwarded_attribute
 
 
 class GymEnvWrapper(Wrapper, Env):
@@ -70,6 +62,8 @@ class GymEnvWrapper(Wrapper, Env):
         act_null_value: content of the action space's null value (see `GymSpaceWrapper`), in the rlpyt form of actions.
         obs_null_value: the same for observations.
         force_float32: convert float64 observations and actions to float32.
+        action_mask: name of the mask of actions that may follow, in info or in a Dict observation, see
+            `rlpyt.envs.action_masks.ActionMaskWrapper`. None if all actions may always follow.
     """
 
     _space_wrapper = GymSpaceWrapper
@@ -80,7 +74,13 @@ class GymEnvWrapper(Wrapper, Env):
     action_space: GymSpaceWrapper = None  # type: ignore[assignment]
     observation_space: GymSpaceWrapper = None  # type: ignore[assignment]
 
-    def __init__(self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True) -> None:
+    def __init__(
+        self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True, action_mask: str | None = None
+    ) -> None:
+        if action_mask is not None:
+            from rlpyt.envs.action_masks import ActionMaskWrapper  # Here, because it needs gymnasium.
+
+            env = ActionMaskWrapper(env, action_mask)
         super().__init__(env)
         self.act_null_value = act_null_value
         self.obs_null_value = obs_null_value
@@ -103,7 +103,10 @@ class GymEnvWrapper(Wrapper, Env):
         reset_result = self.env.reset()
         action_space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         action_space.seed(0)
-        step_result = self.env.step(action_space.sample())
+        action = action_space.sample()
+        if is_masked(self.observation_space.null_value()):
+            action = self._allowed(action, reset_result[0] if isinstance(reset_result, tuple) else reset_result)
+        step_result = self.env.step(action)
         if not isinstance(step_result, tuple) or len(step_result) not in (4, 5):
             raise TypeError(
                 f"step() of {self.env} must return (observation, reward, terminated, truncated, info) or "
@@ -122,6 +125,11 @@ class GymEnvWrapper(Wrapper, Env):
         converter = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
         self._to_env_info: Callable[..., Any] = converter
         self._only_timeout = converter.constant  # Looked up here, because a call takes longer.
+
+    def _allowed(self, action: Any, observation: Any) -> Any:
+        """Return an action like `action` that may follow an observation, both of the gym environment."""
+        of_rlpyt = allowed_action(self.action_space, self.action_space.convert(action), self.observation_space.convert(observation))
+        return self.action_space.revert(of_rlpyt)
 
     def step(self, action: Any) -> EnvStep:
         """Revert the action to its gym form, step the environment, and convert observation and info."""
@@ -375,7 +383,7 @@ def info_to_nt(value: Any, name: str = "info") -> Any:
     return InfoConverter(value, name)(value) if isinstance(value, Mapping) else value
 
 
-def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
+def make(*args: Any, info_example: Mapping | None = None, action_mask: str | None = None, **kwargs: Any) -> GymEnvWrapper:
     """Make an environment with ``gymnasium.make(*args, **kwargs)`` and wrap it.
 
     gymnasium's environment checker, which costs time at every step, is off unless ``disable_env_checker=False`` is given. An environment
@@ -383,8 +391,9 @@ def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymE
 
     Args:
         info_example: if given, an `EnvInfoWrapper` with this example is put between the two.
+        action_mask: name of the mask of actions, see `GymEnvWrapper`.
     """
-    return GymEnvWrapper(make_gym(*args, info_example=info_example, **kwargs))
+    return GymEnvWrapper(make_gym(*args, info_example=info_example, **kwargs), action_mask=action_mask)
 
 
 def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from rlpyt.envs.base import CompletedEnv, as_flag, as_number, horizon_of, is_space
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.base import CompletedSpace
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, CompletedAgent, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import field_of, fields_of
@@ -202,8 +203,8 @@ def _example_process(pipe: Any, agent: Agent, env: Any) -> None:
 def _make_examples(agent: Agent, env: Any) -> dict:
     checked_spaces(env)
     try:
-        env.reset()
-        action = env.action_space.sample()
+        first_observation = env.reset()
+        action = allowed_action(env.action_space, env.action_space.sample(), first_observation)
         observation, reward, done, env_info = _checked_step(env, action)
     except (Exception, SystemExit) as error:
         describe_failure(error, f"This was in {type(env).__name__}, in a step that is an example of those to come.")

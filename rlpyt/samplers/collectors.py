@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import for_envs, write_observation
+from rlpyt.envs.base import ActionForm, for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, calls_of
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
 from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import VectorTracker, episode_tracker, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
-from rlpyt.types import Agent, AgentInputs, CompletedAgent, Samples, StepBuffer
+from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
 
@@ -36,11 +36,6 @@ __all__ = [
     "env_rows",
     "episodes_per_env",
 ]
-
-
-def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
-    """Return whether the agent wants environments to get its actions clipped to their space."""
-    return collector.clip_actions or CompletedAgent(collector.agent).clip_actions
 
 
 class _Views(NamedTuple):
@@ -97,7 +92,7 @@ class TrainingCollector(ResumableCollector):
             inputs = agent_inputs.prev_action, agent_inputs.prev_reward
             first_env = self._calls.env_ranks[0]
             actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
-        actor.for_envs = for_envs(space, _clips_actions(self))
+        actor.for_envs = for_envs(space, action_form_of(self))
         return actor
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
@@ -235,7 +230,7 @@ class BaseEvalCollector:
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
     examples: dict = {}  # Of what the agent returns, where it is in this process; set by the sampler, or made by the first evaluation.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
-    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
+    action_form: ActionForm | None = None  # How actions become those of environments, set by the sampler; None: as the agent says.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
     def __init__(
@@ -340,7 +335,7 @@ class EvalCollector(BaseEvalCollector):
         else:
             first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
             actor = EvalActor(self.agent, buffer_, space.null_value(), first_env)
-        actor.for_envs = for_envs(space, _clips_actions(self))
+        actor.for_envs = for_envs(space, action_form_of(self))
         return actor
 
 

@@ -10,17 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import ActionForm
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
 from rlpyt.samplers.rows import StepRow, env_rows
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.vector import VectorCalls, VectorColumns
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
+
+
+def action_form_of(collector: Any) -> ActionForm:
+    """Return how the agent's actions become those of environments."""
+    return ActionForm.of(collector.agent) if collector.action_form is None else collector.action_form
 
 
 class BaseCollector:
@@ -43,7 +51,7 @@ class BaseCollector:
     gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
-    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
+    action_form: ActionForm | None = None  # How actions become those of environments, set by the sampler; None: as the agent says.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
@@ -93,6 +101,16 @@ class BaseCollector:
         """Return the state of environments and statistics between two batches, as plain data; None where it is unknown."""
         return None
 
+    def _rescales(self, space: Any) -> bool:
+        """Return whether environments get actions in other units than those that the agent chooses."""
+        form = action_form_of(self)
+        if not form.rescale or CompletedSpace(space).rescaling is None:
+            return False
+        rescale = space.rescaling(everywhere=form.rescale is True)
+        chosen = [buffer_func(space.null_value(), lambda x, value=value: np.full_like(x, value)) for value in (0, 1)]
+        rescaled = [rescale(each) for each in chosen]
+        return any((x != y).any() for x, y in zip(buffer_leaves(tuple(chosen)), buffer_leaves(tuple(rescaled))))
+
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """After `start_envs`: continue from what `state_dict` returned after batch `itr`; return the environments that begin a new episode.
 
@@ -139,10 +157,14 @@ class DecorrelatingStartCollector(BaseCollector):
         else:  # Where the action server finds them.
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
+        is_rescaled = self._rescales(self.envs[0].action_space)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         calls, row = calls_of(self.envs, self.env_ranks), StepRow(env_rows(inputs.observation, B), inputs.prev_reward, np.zeros(B, bool))
         if isinstance(calls, VectorCalls):
-            return inputs, calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
+            traj_infos = calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
+            if is_rescaled:
+                inputs.prev_action[:] = null_action
+            return inputs, traj_infos
         outcomes: list[Outcome] = []
 
         def when(b: int) -> str:
@@ -152,7 +174,7 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs.prev_action[b] = null_action
             calls.reset(b, observation, "at the start")
             for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
-                action = env.action_space.sample()
+                action = allowed_action(env.action_space, env.action_space.sample(), observation)
                 before = buffer_func(observation, np.copy)
                 calls.step([(b, calls.steps[b])], {b: action}, row, when, outcomes.append)
                 _, reward, done, env_info = outcomes.pop()
@@ -160,7 +182,7 @@ class DecorrelatingStartCollector(BaseCollector):
                 if field_of(env_info, "traj_done", done):
                     calls.reset(b, observation, f"after step {step} of decorrelation")
                     traj_infos[b] = self.TrajInfoCls()
-                inputs.prev_action[b] = null_action if done else action
+                inputs.prev_action[b] = null_action if done or is_rescaled else action
                 inputs.prev_reward[b] = 0 if done else reward
         return inputs, traj_infos
 

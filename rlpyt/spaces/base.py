@@ -36,7 +36,18 @@ class Space:
 
         Only spaces of real numbers limit values. Others return a plain copy, since policies draw only their elements.
         """
-        return buffer_func(value, lambda x: np.array(x)[()])
+        return plain_copy(value)
+
+    def rescaling(self, everywhere: bool = False) -> Callable[[Any], Any]:
+        """Return a function that turns what a policy chose into a copy in the units of this space.
+
+        Its argument is one element, or many ``[*lead,...]``. Only spaces of real numbers rescale, see `rlpyt.spaces.rescaling`; others
+        return a plain copy.
+
+        Args:
+            everywhere: also rescale boxes whose components all have the same bounds -a and a.
+        """
+        return plain_copy
 
     def seed(self, seed: int | None = None) -> None:
         """Let `sample` draw from a new generator with this seed; None returns to numpy's global random state."""
@@ -57,6 +68,7 @@ class CompletedSpace(Completed):
         space: Gymnasium's space inside a wrapper; None for others.
         null_value: method that returns the null value; None if the space is not one of rlpyt's.
         clip: method that limits values to the bounds; None if the space cannot do that.
+        rescaling: method that returns a function from [-1,1] to the bounds; None if the space cannot do that.
     """
 
     shape: Any = ()
@@ -72,3 +84,9 @@ class CompletedSpace(Completed):
     space: Any = None
     null_value: Callable[[], Any] | None = None
     clip: Callable[[Any], Any] | None = None
+    rescaling: Callable[..., Callable[[Any], Any]] | None = None
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a copy of a structure of arrays or numbers."""
+    return buffer_func(value, lambda x: np.array(x)[()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -47,6 +47,11 @@ class Composite(Space):
     def clip(self, value: Any) -> Any:
         """Return a namedtuple like `value`, ``[*lead,...]``, with each part clipped by its sub-space."""
         return value._make(space.clip(part) for space, part in zip(self._spaces, tuple(value)))
+
+    def rescaling(self, everywhere: bool = False) -> Callable[[Any], Any]:
+        """Return a function of namedtuples, ``[*lead,...]``, which rescales each part as its sub-space does."""
+        of_parts = [space.rescaling(everywhere) for space in self._spaces]
+        return lambda value: value._make(rescale(part) for rescale, part in zip(of_parts, tuple(value)))
 
     def seed(self, seed: int | None = None) -> None:
         """Seed every sub-space with a different number derived from `seed`."""

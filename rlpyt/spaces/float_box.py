@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rlpyt.spaces.base import Space
+from rlpyt.spaces.rescaling import rescaling_of
 
 
 class FloatBox(Space):
@@ -75,6 +77,10 @@ class FloatBox(Space):
     def clip(self, value: Any) -> np.ndarray:
         """Return an array ``[*lead,*shape]``: `value` limited to the bounds."""
         return np.minimum(np.maximum(value, self.low), self.high)
+
+    def rescaling(self, everywhere: bool = False) -> Callable[[Any], np.ndarray]:
+        """Return a function of arrays ``[*lead,*shape]``: components with two finite bounds go from [-1,1] to these bounds."""
+        return rescaling_of(self.low, self.high, self.dtype, everywhere)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.rescaling import rescaling_of
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of, remade
 from rlpyt.utils.structures import dtype_of, field_names
 
@@ -286,6 +287,25 @@ class GymSpaceWrapper(Space):
         if self._kind != "Box":
             return super().clip(value)
         return np.minimum(np.maximum(value, self._gym_space.low), self._gym_space.high)
+
+    def rescaling(self, everywhere: bool = False) -> Callable[[Any], Any]:
+        """Return a function that makes a copy in the units of the space, with the parts of each Box of real numbers rescaled.
+
+        Its argument is like that of `clip`. Results have the dtype of the gym space.
+        """
+        if not self.is_structured:
+            if self._kind != "Box" or self._gym_dtype.kind != "f":
+                return super().rescaling(everywhere)
+            return rescaling_of(self._gym_space.low, self._gym_space.high, self._gym_dtype, everywhere)
+        of_parts = [(key, part.rescaling(everywhere)) for key, part in self._parts]
+
+        def rescale(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: of_part(value[key]) for key, of_part in of_parts}
+            parts = [of_part(v) for (_, of_part), v in zip(of_parts, tuple(value))]
+            return remade(value, parts)
+
+        return rescale
 
     def seed(self, seed: int | None = None) -> None:
         """Seed the gym space, including the parts of a structure."""

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, StructuredAgent
-from envs import CountingEnv, StructuredGymEnv, make_structured
+from envs import CountingEnv, EveryKindGymEnv, StructuredGymEnv, make_structured
 from tiers import processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.multi_input import MultiInputFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -129,6 +130,17 @@ def test_actions_and_observations_have_the_form_that_each_side_knows():
     policy.prepare(env)
     action, info = policy.get_action(env.reset()[0].astype(np.float64))
     assert action.dtype == np.float32 and action.shape == (2,) and set(info) == {"dist_info", "value"}
+
+
+def test_environments_of_gymnasium_get_actions_in_their_units():
+    """The environment refuses actions that are not in its space."""
+    env, small = EveryKindGymEnv(), dict(image_sizes=4, vector_sizes=4, fc_sizes=4)
+    policy = AgentPolicy(MultiInputFfAgent(model_kwargs=small))
+    policy.prepare(env)
+    observation, _ = env.reset(seed=0)
+    for _ in range(10):
+        observation, *_, info = env.step(policy.for_envs(policy.get_action(observation)[0]))
+    assert info["got"].shape == (18,)
 
 
 def test_structured_actions_are_one_per_environment():

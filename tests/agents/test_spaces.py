@@ -21,26 +21,28 @@ from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
+from rlpyt.agents.pg.multi_input import AlternatingMultiInputLstmAgent, MultiInputFfAgent, MultiInputLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
-from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.base import ActionForm, EnvSpaces, for_envs
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer
 from rlpyt.utils.collections import dynamic_namedtuple
 
 VECTORS, IMAGES = FloatBox(-1, 1, (4,)), IntBox(0, 256, (2, 36, 36), dtype="uint8")
+FOR_ALL = [MultiInputFfAgent, MultiInputLstmAgent, AlternatingMultiInputLstmAgent]
 FOR_VECTORS = [
-    MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent,
+    *FOR_ALL, MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent,
     AlternatingMlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent, MlpR2d1AlternatingAgent, DdpgAgent, Td3Agent, SacAgent,
     SacVAgent, MlpQrDqnAgent, MlpIqnAgent,
 ]  # fmt: skip
 FOR_VECTORS_OF_DQN = [MlpDqnAgent, MlpCatDqnAgent, MlpQrDqnAgent, MlpIqnAgent, MlpR2d1Agent]
-FOR_IMAGES = [AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent, AtariQrDqnAgent, AtariIqnAgent]
+FOR_IMAGES = [*FOR_ALL, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent, AtariQrDqnAgent, AtariIqnAgent]
 NAMES = {name: getattr(gymnasium.spaces, name) for name in ("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple")}
 NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, inf=np.inf, float32=np.float32, uint8=np.uint8)
 
@@ -49,14 +51,15 @@ SPACES = [
     "Discrete(3)", "Discrete(3, start=1)", "MultiDiscrete([3, 2])", "MultiDiscrete([3, 2], start=[1, 0])",
     "MultiDiscrete([[2, 3], [4, 5]])", "MultiDiscrete([5])",
     "MultiDiscrete([2, 3, 4, 5, 6, 7])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
-    "MultiBinary(1000)", "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
+    "MultiBinary(1000)", "MultiBinary(10000)", "Box(3, 6, (2,), int)",
+    "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
     "Box(-inf, inf, (2,))", "Box(0, inf, (2,))", "Box(0, 4, (2,), int)", "Box(0, 255, (84, 84), uint8)",
-    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))",
+    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((Box(0, 1, (2,)), MultiBinary(10000)))",
     "Dict(speed=Box(0, 1, (2,)), hand=Dict(fingers=MultiBinary(5), turn=Box(-inf, inf, (1,))))",
     "IntBox(0, 3)", "IntBox(1, 4)", "IntBox(0, 3, (2,))", "IntBox(1, 4, (2,))", "FloatBox(-1, 1, (2,))", "FloatBox(-1, 1, ())",
     "FloatBox(0, 1, (2,))", "[IntBox(0, 3), FloatBox(-1, 1, (1,))]", "[IntBox(1, 4), FloatBox(0, 1, (2,))]",
 ]  # fmt: skip
-WITHOUT_ADVICE = {"MultiBinary(1000)", "Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))"}
+WITHOUT_ADVICE = {"MultiBinary(10000)", "Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), MultiBinary(10000)))"}
 
 
 def declared(code):
@@ -73,7 +76,7 @@ REFUSALS = {}
 
 def refusal(AgentCls, observation, action):
     """What an agent says about an action space, or None if it takes it."""
-    key = AgentCls, observation is IMAGES, pickle.dumps(action)
+    key = AgentCls, pickle.dumps((observation, action))
     if key not in REFUSALS:
         REFUSALS[key] = None
         try:
@@ -106,8 +109,7 @@ def proposed(advice, observation):
 
 @pytest.mark.parametrize("code", SPACES)
 def test_following_the_advice_leads_to_an_agent_that_takes_the_actions(code):
-    for AgentCls in FOR_VECTORS + FOR_IMAGES:
-        observation = IMAGES if AgentCls in FOR_IMAGES else VECTORS
+    for AgentCls, observation in [*((each, VECTORS) for each in FOR_VECTORS), *((each, IMAGES) for each in FOR_IMAGES)]:
         action, said = declared(code), []
         while (message := refusal(AgentCls, observation, action)) is not None:
             assert message.startswith(f"{AgentCls.__name__} ") and message not in said
@@ -129,7 +131,7 @@ def test_following_the_advice_leads_to_an_agent_that_takes_the_actions(code):
 
 
 @pytest.mark.parametrize("code", ["Discrete(3)", "Box(-1, 1, (2,))", "Tuple((Discrete(3), Discrete(2)))"])
-@pytest.mark.parametrize("AgentCls", FOR_IMAGES, ids=lambda AgentCls: AgentCls.__name__)
+@pytest.mark.parametrize("AgentCls", FOR_IMAGES[len(FOR_ALL) :], ids=lambda AgentCls: AgentCls.__name__)
 def test_agents_for_images_name_one_for_vectors_that_takes_the_actions(AgentCls, code):
     action = declared(code)
     agents = list(proposed(refusal(AgentCls, VECTORS, action).partition(". ")[2], VECTORS))
@@ -147,21 +149,25 @@ def test_every_agent_that_takes_actions_samples_some_of_the_space(code):
         null = buffer_func(action.null_value(), lambda x: torch.as_tensor(np.asarray(x)[None]))
         sampled, _ = agent.step(torch.zeros(1, 4), null, torch.zeros(1))
         assert [leaf.shape[1:] for leaf in buffer_leaves(sampled)] == [np.shape(leaf) for leaf in buffer_leaves(action.null_value())]
+        assert action.contains(for_envs(action, ActionForm.of(agent))(buffer_func(numpify_buffer(sampled), lambda x: x[0])))
 
 
 @pytest.mark.parametrize(
     "AgentCls, code, sentence",
     [
-        (MlpFfAgent, "MultiDiscrete([3, 2])", "Declare Tuple((Discrete(3), Discrete(2))) in the environment, and use …CompositeFfAgent …"),
-        (MlpCompositeFfAgent, "MultiBinary(8)", "Declare Tuple([Discrete(2)] * 8) in the environment."),
-        (MlpLstmAgent, "Dict(a=Discrete(3), b=Box(-1, 1, (2,)))", "Use rlpyt.agents.pg.composite.MlpCompositeLstmAgent with A2C or PPO."),
-        (MlpGaussianFfAgent, "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Use …MlpCompositeFfAgent with A2C or PPO."),
+        (MlpFfAgent, "MultiDiscrete([3, 2])", "…MlpCompositeFfAgent with A2C or PPO; for images … Or declare Discrete(6) …"),
+        (MlpDqnAgent, "MultiBinary(8)", "Or declare Discrete(256) in the environment, a number for each …"),
+        (MlpDqnAgent, "IntBox(0, 3, (2,))", "Or declare IntBox(0, 9) in the environment, a number …"),
+        (MlpCompositeFfAgent, "Box(3, 6, (2,), int)", "Declare MultiDiscrete([4, 4], start=[3, 3]) in the environment."),
+        (MlpCompositeFfAgent, "IntBox(1, 4, (2,))", "Declare IntBox(0, 3, (2,)) in the environment and add 1, since it starts at 1."),
+        (MlpLstmAgent, "Dict(a=Discrete(3), b=Box(-1, 1, (2,)))", "Use …MlpCompositeLstmAgent with A2C or PPO; for images …"),
+        (MlpGaussianFfAgent, "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Use …MlpCompositeFfAgent with A2C or PPO; for images …"),
         (SacAgent, "Box(-inf, inf, (2,))", "Use …MlpGaussianFfAgent … Or declare Box(-1, 1, (2,)) in the environment …"),
-        (MlpDqnAgent, "Dict(a=Discrete(3), b=MultiBinary(2))", "In its part 'b' declare Tuple((Discrete(2), Discrete(2))) in the …"),
-        (MlpGaussianFfAgent, "Box(0, 1, (2,))", "… rescale actions, as gymnasium.wrappers.RescaleAction does for a Box."),
-        (MlpGaussianFfAgent, "FloatBox(0, 1, (2,))", "is FloatBox(shape=(2,) dtype=float32) with bounds [0. 0.] to [1. 1.]. Declare …"),
-        (MlpGaussianFfAgent, "Box(0, inf, (2,))", "Declare Box(-1, 1, (2,)) in the environment and rescale actions."),
-        (MlpGaussianFfAgent, "Box(-1, 1, (2, 2))", "Declare Box(-1, 1, (4,)) in the environment and reshape actions."),
+        (SacAgent, "Box(0, 1, (2,))", "… rescale actions, as gymnasium.wrappers.RescaleAction does for a Box."),
+        (SacAgent, "FloatBox(0, 1, (2,))", "is FloatBox(shape=(2,) dtype=float32) with bounds [0. 0.] to [1. 1.]. Use …"),
+        (SacAgent, "Box(0, inf, (2,))", "Or declare Box(-1, 1, (2,)) in the environment and rescale actions."),
+        (SacAgent, "Box(-1, 1, (2, 2))", "Or declare Box(-1, 1, (4,)) in the environment and reshape actions."),
+        (MlpDqnAgent, "Dict(a=Discrete(3), b=MultiBinary(2))", "Use …MlpCompositeFfAgent with A2C or PPO; for images …"),
     ],
 )
 def test_the_advice_is_for_the_kind_of_space(AgentCls, code, sentence):
@@ -175,7 +181,7 @@ def warning(AgentCls, observation, capsys, code="Discrete(3)"):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("AgentCls", FOR_VECTORS[:2] + FOR_VECTORS_OF_DQN, ids=lambda AgentCls: AgentCls.__name__)
+@pytest.mark.parametrize("AgentCls", [MlpFfAgent, MlpLstmAgent, *FOR_VECTORS_OF_DQN], ids=lambda AgentCls: AgentCls.__name__)
 def test_an_agent_that_flattens_images_names_one_that_takes_them(AgentCls, capsys):
     says = warning(AgentCls, IMAGES, capsys)
     assert f"WARNING: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says
@@ -190,5 +196,25 @@ def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
     assert warning(MlpFfAgent, last, capsys).strip().endswith("let the environment put channels first: [C,H,W].")
     of_gym = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (36, 36, 3), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
     says = warning(MlpFfAgent, of_gym, capsys)
-    assert "images of shape (36, 36, 3)" in says and says.strip().endswith("Give it a model with convolutions, as ModelCls.")
-    assert "Give it a model" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
+    assert "images of shape (36, 36, 3)" in says
+    assert says.strip().endswith("Use rlpyt.agents.pg.multi_input.MultiInputFfAgent, which has convolutions, and let the environment put "
+                                 "channels first: [C,H,W].")  # fmt: skip
+    assert "Use rlpyt.agents.pg.multi_input.MultiInputFfAgent" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
+
+
+FOR_BOTH = [
+    MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent,
+    MlpR2d1Agent, MlpR2d1AlternatingAgent, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("AgentCls", FOR_BOTH, ids=lambda AgentCls: AgentCls.__name__)
+def test_for_images_and_vectors_together_agents_name_one_that_takes_them(AgentCls, capsys):
+    observation = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
+    is_continuous = issubclass(AgentCls, (MlpGaussianFfAgent, MujocoLstmAgent))
+    action = declared("Box(-1, 1, (2,))" if is_continuous else "Discrete(3)")
+    says = refusal(AgentCls, observation, action) or capsys.readouterr().out
+    module, _, name = re.search(r"Use ([\w.]+), which", says)[1].rpartition(".")
+    better = getattr(importlib.import_module(module), name)
+    assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
+    assert refusal(better, observation, action) is None and "WARNING" not in capsys.readouterr().out

@@ -59,4 +59,8 @@ class CatDqnAgent(DqnAgent):
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(p [*lead,n,n_atoms])) on the CPU, without gradient."""
         p = self._act(observation, prev_action, prev_reward)
-        return AgentStep(self.distribution.sample(p), AgentInfo(p))
+        return AgentStep(self._sample(p, observation), AgentInfo(p))
+
+    def _masked(self, q: torch.Tensor, observation: Any) -> torch.Tensor:
+        """Return distributions as they are: the mask is for their means, see `CategoricalEpsilonGreedy` and the algorithm's loss."""
+        return q

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import AgentStep, BaseAgent, discrete_action_count
+from rlpyt.agents.base import AgentStep, BaseAgent, action_mask, discrete_action_count
 from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
-from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.distributions.epsilon_greedy import EpsilonGreedy, masked_q
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.dqn.noisy import set_noise
 from rlpyt.models.utils import unwrap_ddp, update_state_dict
@@ -24,6 +24,9 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     Its model returns Q-values [*lead,n], and receives the previous action one-hot. `target_model` starts as a copy of
     `model`. The state dict is {"model": ..., "target": ...}.
+
+    If observations come with a mask of actions (see `rlpyt.spaces.masked`), masked actions are never chosen, and their Q-values are minus
+    infinity, also in training.
 
     Noisy layers (see `rlpyt.models.dqn.noisy`) are noisy in training, in both models, and while sampling, but not in evaluation. Since
     the noise explores, epsilon may then be 0 throughout.
@@ -56,20 +59,29 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
         """Return Q-values [*lead,n] for training data [T,B,...] or [B,...], with gradient, on the training device."""
-        return self.model(*self._model_inputs(observation, prev_action, prev_reward))
+        return self._masked(self.model(*self._model_inputs(observation, prev_action, prev_reward)), observation)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient."""
-        q = self._act(observation, prev_action, prev_reward)
-        return AgentStep(self.distribution.sample(q), AgentInfo(q))
+        q = self._masked(self._act(observation, prev_action, prev_reward), observation)
+        return AgentStep(self._sample(q, observation), AgentInfo(q))
 
     def _act(self, *agent_inputs: Any) -> torch.Tensor:
         return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
 
+    def _masked(self, q: torch.Tensor, observation: Any) -> torch.Tensor:
+        """Return Q-values [*lead,n] that are minus infinity for masked actions, so that no maximum and no target is theirs."""
+        return masked_q(q, action_mask(observation, q.device))
+
+    def _sample(self, q: torch.Tensor, observation: Any) -> torch.Tensor:
+        """Choose actions [*lead] that are not masked."""
+        mask = action_mask(observation, q.device)
+        return self.distribution.sample(q) if mask is None else self.distribution.sample(q, mask=mask)
+
     def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
         """Return the target model's Q-values [*lead,n] for training data, on the training device."""
-        return self.target_model(*self._model_inputs(observation, prev_action, prev_reward))
+        return self._masked(self.target_model(*self._model_inputs(observation, prev_action, prev_reward)), observation)
 
     def update_target(self, tau: float = 1) -> None:
         """Move the target model towards the model: ``tau * model + (1 - tau) * target``."""

@@ -28,7 +28,8 @@ class R2d1AgentBase(DqnAgent):
     ) -> tuple[torch.Tensor, Any]:
         """Training data [T,B,...] or [B,...] -> (Q-values [*lead,n], next_rnn_state), with gradient, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
-        return self.model(*inputs, self._to_device(init_rnn_state))
+        q, next_rnn_state = self.model(*inputs, self._to_device(init_rnn_state))
+        return self._masked(q, observation), next_rnn_state
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
@@ -40,7 +41,8 @@ class R2d1AgentBase(DqnAgent):
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         q, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
         q, prev_rnn_state = self._to_cpu((q, recorded_rnn_state(prev_rnn_state, next_rnn_state)))
-        step = AgentStep(self.distribution.sample(q), AgentInfo(q, prev_rnn_state))
+        q = self._masked(q, observation)
+        step = AgentStep(self._sample(q, observation), AgentInfo(q, prev_rnn_state))
         self.advance_rnn_state(next_rnn_state)
         return step
 
@@ -49,7 +51,8 @@ class R2d1AgentBase(DqnAgent):
     ) -> tuple[torch.Tensor, Any]:
         """Return the target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
-        return self.target_model(*inputs, self._to_device(init_rnn_state))
+        q, next_rnn_state = self.target_model(*inputs, self._to_device(init_rnn_state))
+        return self._masked(q, observation), next_rnn_state
 
 
 class R2d1Agent(RecurrentAgentMixin, R2d1AgentBase):

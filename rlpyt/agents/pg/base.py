@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.agents.base import AgentStep, BaseAgent, action_mask
 from rlpyt.agents.recurrent import recorded_rnn_state
 from rlpyt.distributions.base import Distribution
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.base import Space
+from rlpyt.spaces.masked import is_masked
 from rlpyt.utils.collections import namedarraytuple
 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "value"])
@@ -54,9 +55,9 @@ class PgAgent(BaseAgent):
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         if not self.recurrent:
             *dist_info, value = self.model(*inputs)
-            return self.DistInfoCls(*dist_info), value
+            return self._dist_info(dist_info, observation, value), value
         *dist_info, value, next_rnn_state = self.model(*inputs, self._to_device(init_rnn_state))
-        return self.DistInfoCls(*dist_info), value, next_rnn_state
+        return self._dist_info(dist_info, observation, value), value, next_rnn_state
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
@@ -67,16 +68,30 @@ class PgAgent(BaseAgent):
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         if not self.recurrent:
             *dist_info, value = self._to_cpu(unwrap_ddp(self.model)(*inputs))
-            dist_info = self.DistInfoCls(*dist_info)
-            return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, value))
+            dist_info = self._dist_info(dist_info, observation, value)
+            return AgentStep(self._sample(dist_info, observation, value), AgentInfo(dist_info, value))
         prev_rnn_state = self.prev_rnn_state
         *outputs, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
         outputs = *outputs, recorded_rnn_state(prev_rnn_state, next_rnn_state)
         *dist_info, value, prev_rnn_state = self._to_cpu(outputs)
-        dist_info = self.DistInfoCls(*dist_info)
-        step = AgentStep(self.distribution.sample(dist_info), AgentInfoRnn(dist_info, value, prev_rnn_state))
+        dist_info = self._dist_info(dist_info, observation, value)
+        step = AgentStep(self._sample(dist_info, observation, value), AgentInfoRnn(dist_info, value, prev_rnn_state))
         self.advance_rnn_state(next_rnn_state)
         return step
+
+    def _dist_info(self, outputs: Sequence[Any], observation: Any, value: torch.Tensor) -> Any:
+        """Return the model's outputs as parameters of the distribution, masked if observations come with a mask.
+
+        `value` tells the device.
+        """
+        dist_info = self.DistInfoCls(*outputs)
+        mask = action_mask(observation, value.device)
+        return dist_info if mask is None else self.distribution.masked(dist_info, mask)
+
+    def _sample(self, dist_info: Any, observation: Any, value: torch.Tensor) -> Any:
+        """Draw actions, certainly none that is masked."""
+        action = self.distribution.sample(dist_info)
+        return self.distribution.possible(action, dist_info) if is_masked(observation) and value.device.type != "cpu" else action
 
     @torch.no_grad()
     def value(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:

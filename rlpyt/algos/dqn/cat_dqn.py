@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.base import BaseAgent, action_mask
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN
 from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.distributions.epsilon_greedy import masked_q
 from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import Number, checked
@@ -73,6 +74,8 @@ class CategoricalDQN(DQN):
             target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
             next_ps = self.agent(*samples.target_inputs) if self.double_dqn else target_ps
             next_means = (next_ps * z).sum(dim=-1)  # [n,A]; unlike a matrix product, not in bfloat16 under autocast.
+            next_observation, *_ = samples.target_inputs
+            next_means = masked_q(next_means, action_mask(next_observation, next_means.device))
             target_p = select_at_indexes(next_means.argmax(dim=-1), target_ps)  # [n,P]
             discount = bootstrap_discount(samples, self.discount, self.n_step_return)
             m = project(target_p, samples.return_.to(p), discount.to(p), self.V_min, self.V_max)

@@ -8,7 +8,7 @@ import torch
 from rlpyt.models.dqn.atari_dqn_model import DqnImageModel
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
@@ -24,7 +24,8 @@ class AtariR2d1Model(DqnImageModel):
 
     Args:
         fc_size: width(s) of the fully connected layer(s) before the LSTM.
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         head_size: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
@@ -43,13 +44,14 @@ class AtariR2d1Model(DqnImageModel):
         dueling: bool = False,
         *,
         noisy: bool = False,
+        rnn: str = "lstm",
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
         self.dueling = dueling
         self.conv, n_features = self.make_conv(image_shape)
         self.fc = MlpModel(n_features, fc_size)
-        self.lstm = LstmWithInputs(self.fc.output_size, output_size, lstm_size)
+        self.lstm = make_rnn(rnn, self.fc.output_size, output_size, lstm_size)
         self.head = make_head(lstm_size, head_size, output_size, dueling)
         if noisy:
             make_noisy(self.head)

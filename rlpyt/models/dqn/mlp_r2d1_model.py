@@ -7,7 +7,7 @@ import torch
 
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
@@ -22,7 +22,8 @@ class MlpR2d1Model(Model):
 
     Args:
         hidden_sizes: of the perceptron; default [64].
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         head_size: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
@@ -38,13 +39,14 @@ class MlpR2d1Model(Model):
         dueling: bool = False,
         n_observations: int | None = None,
         noisy: bool = False,
+        rnn: str = "lstm",
     ) -> None:
         super().__init__()
         self.dueling = dueling
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
-        self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
+        self.lstm = make_rnn(rnn, self.mlp.output_size, output_size, lstm_size)
         self.head = make_head(lstm_size, head_size, output_size, dueling)
         if noisy:
             make_noisy(self.head)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.pg.atari_ff_model import SMALL_CONV
 from rlpyt.models.utils import orthogonal_policy_
 from rlpyt.utils.settings import checked
@@ -27,7 +27,8 @@ class AtariLstmModel(ImageModel):
 
     Args:
         fc_sizes: width(s) of the fully connected layer(s).
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
@@ -42,11 +43,12 @@ class AtariLstmModel(ImageModel):
         lstm_size: int = 512,
         *,
         orthogonal_init: bool = False,
+        rnn: str = "lstm",
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
         self.conv = Conv2dHeadModel(image_shape, hidden_sizes=fc_sizes, **self.conv_settings)
-        self.lstm = LstmWithInputs(self.conv.output_size, output_size, lstm_size)
+        self.lstm = make_rnn(rnn, self.conv.output_size, output_size, lstm_size)
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
         if orthogonal_init:

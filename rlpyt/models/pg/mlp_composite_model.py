@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from rlpyt.distributions.base import Distribution
-from rlpyt.distributions.categorical import DistInfo
+from rlpyt.distributions.categorical import Categorical, DistInfo
 from rlpyt.distributions.composite import Composite, leaves
-from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.distributions.gaussian import DistInfoStd
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
@@ -23,8 +21,8 @@ from rlpyt.utils.tensor import restore_leading_dims
 class DistributionHead(torch.nn.Module):
     """A linear layer from features to the parameters of a distribution over actions.
 
-    A Categorical has probabilities. A Gaussian has a mean and a log_std, which is learned but does not depend on the features. A
-    Composite has the parameters of all its parts.
+    A Categorical or MultiCategorical has probabilities. A Gaussian has a mean and a log_std, which is learned but does not depend on the
+    features. A Composite has the parameters of all its parts.
 
     Args:
         input_size: number of features.
@@ -37,7 +35,7 @@ class DistributionHead(torch.nn.Module):
         self.distribution = distribution
         parts = leaves(distribution)
         self.sizes = [part.dim for part in parts]
-        self.std_sizes = [part.dim for part in parts if not isinstance(part, DiscreteMixin)]
+        self.std_sizes = [part.dim for part in parts if not isinstance(part, Categorical)]
         self.linear = OutputLinear(input_size, sum(self.sizes))
         if self.std_sizes:
             self.log_std = torch.nn.Parameter(torch.full((sum(self.std_sizes),), float(init_log_std)))
@@ -54,8 +52,8 @@ def _dist_info(distribution: Distribution, outputs: Iterator[torch.Tensor], log_
     """Take the parameters of `distribution` from `outputs` and `log_stds`."""
     if isinstance(distribution, Composite):
         return distribution.DistInfoCls(*(_dist_info(part, outputs, log_stds) for part in distribution.parts))
-    if isinstance(distribution, DiscreteMixin):
-        return DistInfo(F.softmax(next(outputs), dim=-1))
+    if isinstance(distribution, Categorical):
+        return DistInfo(distribution.prob_of(next(outputs)))
     return DistInfoStd(next(outputs), next(log_stds))
 
 
@@ -102,7 +100,8 @@ class MlpCompositeLstmModel(Model):
     Args:
         distribution: over actions.
         hidden_sizes: of the perceptron; default [64].
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         nonlinearity: class of the perceptron's activation module.
         init_log_std: initial log of standard deviations.
     """
@@ -115,12 +114,13 @@ class MlpCompositeLstmModel(Model):
         lstm_size: int = 64,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         init_log_std: float = 0.0,
+        rnn: str = "lstm",
     ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape)
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
-        self.lstm = LstmWithInputs(self.mlp.output_size, distribution.dim, lstm_size)
+        self.lstm = make_rnn(rnn, self.mlp.output_size, distribution.dim, lstm_size)
         self.pi = DistributionHead(lstm_size, distribution, init_log_std)
         self.value = OutputLinear(lstm_size, 1)
 

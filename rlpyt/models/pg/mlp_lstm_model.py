@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model, orthogonal_policy_
 from rlpyt.utils.tensor import restore_leading_dims
@@ -22,7 +22,8 @@ class MlpLstmModel(Model):
 
     Args:
         hidden_sizes: of the perceptron; default [64].
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         nonlinearity: class of the perceptron's activation module.
         orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
@@ -37,12 +38,13 @@ class MlpLstmModel(Model):
         n_observations: int | None = None,
         *,
         orthogonal_init: bool = False,
+        rnn: str = "lstm",
     ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
-        self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
+        self.lstm = make_rnn(rnn, self.mlp.output_size, output_size, lstm_size)
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
         if orthogonal_init:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.pg.mujoco_ff_model import NormalizingModel
 from rlpyt.utils.settings import checked
@@ -23,7 +23,8 @@ class MujocoLstmModel(NormalizingModel):
 
     Args:
         hidden_sizes: of the perceptron; default [256, 256].
-        lstm_size: width of the LSTM.
+        lstm_size: width of the recurrent layer.
+        rnn: the recurrent layer, "lstm" or "gru".
         nonlinearity: class of the perceptron's activation module.
     """
 
@@ -35,13 +36,15 @@ class MujocoLstmModel(NormalizingModel):
         hidden_sizes: Sequence[int] | int | None = None,
         lstm_size: int = 256,
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
+        *,
+        rnn: str = "lstm",
         **settings: Any,
     ) -> None:
         super().__init__(observation_shape, **settings)
         hidden_sizes = [256, 256] if hidden_sizes is None else hidden_sizes
         self.action_size = action_size
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
-        self.lstm = LstmWithInputs(self.mlp.output_size, action_size, lstm_size)
+        self.lstm = make_rnn(rnn, self.mlp.output_size, action_size, lstm_size)
         self.head = OutputLinear(lstm_size, 2 * action_size + 1)
 
     def forward(

@@ -9,12 +9,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.envs.base import ActionForm
 from rlpyt.envs.vector import VectorEnvs
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool
-from rlpyt.types import Agent, CompletedAgent, Samples
+from rlpyt.types import Agent, Samples
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
@@ -234,7 +235,7 @@ class ParallelSamplerBase(BaseSampler):
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
             agent=self.agent,
-            clip_actions=CompletedAgent(self.agent).clip_actions,
+            action_form=ActionForm.of(self.agent),
             batch_T=self.batch_spec.T,
             CollectorCls=self.CollectorCls,
             TrajInfoCls=self.TrajInfoCls,

@@ -99,7 +99,7 @@ class SamplingWorker:
             global_B=c.global_B,
             env_ranks=w.env_ranks,
         )
-        collector.seed, collector.progress, collector.clip_actions = c.seed, w.progress, c.clip_actions
+        collector.seed, collector.progress, collector.action_form = c.seed, w.progress, c.action_form
         self._eval_envs = make_envs(c.eval_EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks, self._all_envs)
         self._eval_collector = None
         if self._eval_envs:
@@ -115,7 +115,7 @@ class SamplingWorker:
             )
             eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
             eval_collector.progress, eval_collector.stop = w.progress, c.stop
-            eval_collector.examples, eval_collector.clip_actions = c.examples, c.clip_actions
+            eval_collector.examples, eval_collector.action_form = c.examples, c.action_form
             if w.sync is None:
                 max_episodes = None if w.eval_max_episodes is None else sum(w.eval_max_episodes)
                 eval_collector.sync = EvalSync(StopFlag(c.stop, eval_collector, max_episodes))

@@ -15,7 +15,8 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.distributions.categorical import Categorical
 from rlpyt.distributions.composite import Composite as CompositeDistribution
-from rlpyt.distributions.gaussian import Gaussian
+from rlpyt.distributions.gaussian import Gaussian, ShapedGaussian
+from rlpyt.distributions.multi_categorical import MultiCategorical
 from rlpyt.envs.base import Env, EnvSpaces, EnvStep
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.runners.minibatch_rl import MinibatchRl
@@ -120,6 +121,9 @@ def test_the_recurrent_model_sees_the_previous_action():
     [
         (IntBox(0, 3), Categorical),
         (FloatBox(-2, 2, (2,)), Gaussian),
+        (FloatBox(0, 1, (2, 3)), ShapedGaussian),
+        (FloatBox(0, np.inf, ()), ShapedGaussian),
+        (IntBox(0, 3, (2,)), MultiCategorical),
         (ACTION, CompositeDistribution),
         (make_structured().spaces.action, CompositeDistribution),
     ],
@@ -135,10 +139,9 @@ def test_the_action_space_decides_the_distribution(AgentCls, space, Distribution
 @pytest.mark.parametrize(
     "part, advice",
     [
-        (FloatBox(0, 1, (2,)), "RescaleAction"),
-        (FloatBox(-1, 1, ()), "shape"),
         (IntBox(1, 4), "starts at 1"),
-        (IntBox(0, 3, (2,)), "discrete"),
+        (IntBox(1, 4, (2,)), "starts at 1"),
+        (IntBox(0, 10**6, (2,)), "there is IntBox"),
     ],
 )
 def test_a_part_without_distribution_is_refused(part, advice):

@@ -216,9 +216,7 @@ def test_deterministic_evaluation_leaves_a_standard_deviation_of_ones_own_alone(
         (MlpFfAgent, VECTORS, IntBox(0, 3, (2,)), "discrete"),
         (MlpFfAgent, VECTORS, IntBox(1, 4), "starts at 1"),
         (MlpGaussianFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
-        (MujocoFfAgent, VECTORS, FloatBox(-1, 1, (2, 2)), "shape"),
-        (MujocoFfAgent, VECTORS, FloatBox(0, 1, (2,)), "RescaleAction"),
-        (MujocoFfAgent, VECTORS, FloatBox(np.array([-1, -2]), np.array([1, 2])), "RescaleAction"),
+        (MujocoFfAgent, VECTORS, IntBox(0, 3, (2,)), "MlpCompositeFfAgent"),
     ],
 )
 def test_an_agent_for_other_spaces_says_which_one_to_use(AgentCls, observation_space, action_space, advice):

@@ -1,0 +1,108 @@
+"""Deep Q-learning from observations of images and vectors together."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from collecting import collect, kinds
+from tiers import thinned
+
+from rlpyt.agents.dqn.multi_input import (
+    MultiInputCatDqnAgent,
+    MultiInputDqnAgent,
+    MultiInputR2d1Agent,
+    MultiInputR2d1AlternatingAgent,
+)
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.r2d1 import R2D1
+from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
+
+
+class GuessGymEnv(gymnasium.Env):
+    """The reward is 1 for the number of the bright row of a picture, or for the next one if a flag is set. Some actions are masked."""
+
+    observation_space = gymnasium.spaces.Dict(
+        picture=gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8), flag=gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    )
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._observe()
+
+    def _observe(self):
+        self.row, flag = self.np_random.integers(2), self.np_random.integers(0, 2, 1)
+        self.right = self.row + flag[0]
+        picture = np.zeros((1, 8, 8), np.uint8)
+        picture[0, 2 * self.row] = 255
+        self.mask = self.np_random.integers(0, 2, 3).astype(np.int8)
+        self.mask[self.right] = 1
+        return dict(picture=picture, flag=flag.astype(np.float32)), dict(action_mask=self.mask)
+
+    def step(self, action):
+        if not self.mask[action]:
+            raise ValueError("planned failure: masked")
+        self.t += 1
+        reward = float(action == self.right)
+        return self._observe()[0], reward, self.t == 5, False, dict(action_mask=self.mask)
+
+
+def make_guess():
+    return GymEnvWrapper(GuessGymEnv(), action_mask="action_mask")
+
+
+REPLAY = dict(min_steps_learn=32, replay_size=1000, replay_ratio=2)
+OF_R2D1 = dict(batch_T=4, batch_B=4, warmup_T=2, store_rnn_state_interval=2, **REPLAY)
+CASES = {
+    "DQN": (DQN, dict(batch_size=16, **REPLAY), MultiInputDqnAgent, {}),
+    "Rainbow": (
+        CategoricalDQN,
+        dict(batch_size=16, double_dqn=True, prioritized_replay=True, n_step_return=3, **REPLAY),
+        MultiInputCatDqnAgent,
+        dict(dueling=True, noisy=True),
+    ),
+    "R2D1": (R2D1, OF_R2D1, MultiInputR2d1Agent, {}),
+    "R2D1 with a GRU": (R2D1, OF_R2D1, MultiInputR2d1Agent, dict(rnn="gru")),
+}
+
+
+def runner(name, n_steps, **settings):
+    Algo, algo_settings, AgentCls, model = CASES[name]
+    return MinibatchRl(
+        algo=Algo(**{**algo_settings, **settings}),
+        agent=AgentCls(model_kwargs=dict(model, image_sizes=16, fc_sizes=16)),
+        sampler=SerialSampler(make_guess, {}, batch_T=4, batch_B=4),
+        n_steps=n_steps,
+        log_interval_steps=n_steps,
+        seed=0,
+        affinity=dict(master_torch_threads=1),
+    )
+
+
+@pytest.mark.parametrize("name", thinned(CASES, ["DQN", "R2D1 with a GRU"]))
+def test_unchanged_algorithms_train_them_also_with_masks(name):
+    run = runner(name, 96)
+    before = None
+    optimize = run.algo.optimize_agent
+
+    def optimize_agent(*args, **kwargs):
+        nonlocal before
+        if before is None:
+            before = [parameter.detach().clone() for parameter in run.agent.parameters()]
+        return optimize(*args, **kwargs)
+
+    run.algo.optimize_agent = optimize_agent
+    run.train()
+    changed = [not torch.equal(old, new) for old, new in zip(before, run.agent.parameters())]
+    assert all(changed), "in all branches of the network"
+
+
+@pytest.mark.parametrize("AgentCls", [MultiInputDqnAgent, MultiInputR2d1AlternatingAgent])
+@pytest.mark.parametrize("kind", kinds(["alternating, 2 workers"]))
+def test_alternating_samplers_take_them(kind, AgentCls):
+    collected = collect(kind, AgentCls(), EnvCls=make_guess, env={}, T=6, B=4, bootstrap_value=False)
+    assert collected.batches[0].env.observation.observation.picture.shape == (6, 4, 1, 8, 8)

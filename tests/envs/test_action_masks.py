@@ -1,0 +1,115 @@
+"""Environments of Gymnasium that say which actions may follow: the mask is part of the observation."""
+
+import gymnasium
+import numpy as np
+import pytest
+from envs import MaskedGymEnv, make_masked
+from gymnasium import spaces
+
+from rlpyt.envs.contract import check_env
+from rlpyt.envs.gym import GymEnvWrapper, make
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.int_box import IntBox
+from rlpyt.spaces.masked import MaskedObservation, allowed_action, is_masked, mask_size, masked_space, split, without_mask
+from rlpyt.utils.buffer import buffer_leaves
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+def test_the_mask_is_beside_the_observation_also_after_a_reset(kind, where):
+    """The environment also tells the mask in its observation."""
+    env = make_masked(kind, where)
+    assert (
+        env.observation_space.names == ("observation", "action_mask") and without_mask(env.observation_space).shape == env.reset()[0].shape
+    )
+    for seed in range(5):
+        env.seed(seed)
+        observation, done = env.reset(), False
+        while True:
+            vector, mask = split(observation)
+            assert mask.dtype == np.int8 and env.observation_space.contains(observation)
+            assert done or np.array_equal(mask, vector[:-1])
+            if done:
+                break
+            action = allowed_action(env.action_space, env.action_space.sample(), observation)
+            observation, _, done, env_info = env.step(action)
+            assert "action_mask" not in env_info._fields, "once is enough"
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+def test_it_keeps_the_contract(kind, where):
+    check_env(make_masked, dict(kind=kind, where=where), n_steps=40)
+
+
+def test_an_action_that_is_allowed_stays_and_another_becomes_one():
+    space = GymSpaceWrapper(MaskedGymEnv.ACTIONS["structure"])
+    size = mask_size(space)
+    assert size == 3 + 2 + 2 + 2 + 3
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        mask = (rng.random(size) < 0.5).astype(np.int8)
+        action = space.sample()
+        allowed = allowed_action(space, action, MaskedObservation(0, mask))
+        assert space.contains(allowed)
+        values = [allowed.a, *allowed.c.item_0, *allowed.c.item_1]
+        before = [action.a, *action.c.item_0, *action.c.item_1]
+        for value, was, of_integer in zip(values, before, np.split(mask, [3, 5, 7, 9]), strict=True):
+            assert of_integer[value] or not of_integer.any()
+            assert value == was or not of_integer[was]
+
+
+def test_environments_of_rlpyt_declare_the_same_space():
+    space = masked_space(FloatBox(-1, 1, (4,)), IntBox(0, 3))
+    assert is_masked(space.sample()) and space.spaces[1].shape == (3,)
+    assert without_mask(space) is space.spaces[0]
+    assert split(np.ones(3)) == (pytest.approx(np.ones(3)), None)
+    of_gym = GymSpaceWrapper(spaces.Dict([("observation", spaces.Box(-1, 1, (4,))), ("action_mask", spaces.MultiBinary(3))]))
+    assert without_mask(of_gym) is of_gym.spaces[0] and is_masked(of_gym.sample())
+
+
+class Plain(gymnasium.Env):
+    """Its mask is what a test wants."""
+
+    observation_space, action_space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3)), spaces.Discrete(3)
+    masks = {}
+
+    def reset(self, *, seed=None, options=None):
+        return dict(a=0, b=1), dict(self.masks)
+
+    def step(self, action):
+        return dict(a=0, b=1), 0.0, False, False, dict(self.masks)
+
+
+@pytest.mark.parametrize(
+    "action_space, masks, says",
+    [
+        (spaces.Discrete(3), {}, "there is no mask of this name in the info that reset"),
+        (spaces.Discrete(3), dict(mask=np.ones(4, np.int8)), "has 4 entries .* needs 3"),
+        (spaces.Discrete(3), dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode goes on"),
+        (spaces.Box(-1, 1, (3,)), dict(mask=np.ones(3, np.int8)), "is for discrete actions"),
+    ],
+)
+def test_masks_that_cannot_be_are_refused(action_space, masks, says):
+    env = Plain()
+    env.action_space, env.masks = action_space, masks
+    with pytest.raises(ValueError, match=says):
+        GymEnvWrapper(env, action_mask="mask")
+
+
+def test_other_fields_of_a_structured_observation_stay_a_structure():
+    env = Plain()
+    env.masks = dict(mask=[True, False, True])
+    wrapped = GymEnvWrapper(env, action_mask="mask")
+    observation = wrapped.reset()
+    assert observation.observation._fields == ("a", "b") and observation.action_mask.tolist() == [1, 0, 1]
+    assert len(buffer_leaves(observation)) == 3
+
+
+def test_make_takes_the_name_of_the_mask():
+    gymnasium.register("rlpyt/Masked-v0", MaskedGymEnv)
+    try:
+        assert is_masked(make("rlpyt/Masked-v0", action_mask="action_mask").reset())
+    finally:
+        del gymnasium.registry["rlpyt/Masked-v0"]

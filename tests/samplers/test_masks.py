@@ -1,0 +1,61 @@
+"""Masks reach the agent with the observation to which they belong, in every sampler: the environment refuses masked actions."""
+
+import numpy as np
+import pytest
+from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds
+from envs import MaskedGymEnv, make_masked
+from tiers import full
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
+from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
+from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
+
+# The agent for most samplers, that for alternating ones, and the kind of actions.
+AGENTS = {
+    "one of n": (MlpFfAgent, MlpFfAgent, "discrete"),
+    "one of n, recurrent": (MlpLstmAgent, AlternatingMlpLstmAgent, "discrete"),
+    "Q": (MlpDqnAgent, MlpDqnAgent, "discrete"),
+    "Q, recurrent": (MlpR2d1Agent, MlpR2d1AlternatingAgent, "discrete"),
+    "several": (MlpCompositeFfAgent, MlpCompositeFfAgent, "several"),
+    "structure, recurrent": (MlpCompositeLstmAgent, AlternatingMlpCompositeLstmAgent, "structure"),
+}
+QUICK = ["one of n", "structure, recurrent"]
+
+
+def check(kind, name, wait_reset, where="info", T=6, **settings):
+    AgentCls, AlternatingAgentCls, of_actions = AGENTS[name]
+    alternating = {**KINDS, **ASYNC_KINDS}[kind].alternating
+    agent = (AlternatingAgentCls if alternating else AgentCls)()
+    if hasattr(agent, "set_epsilon_itr_min_max"):
+        agent.eps_init = agent.eps_final = 0.5
+    settings["bootstrap_value"] = hasattr(agent, "value")
+    run = collect_in_parts if kind in ASYNC_KINDS else collect
+    collected = run(kind, agent=agent, EnvCls=make_masked, env=dict(kind=of_actions, where=where), wait_reset=wait_reset, T=T, **settings)
+    for batch in collected.batches:
+        observation = batch.env.observation
+        vectors, masks = observation.observation, observation.action_mask
+        assert masks.dtype == np.int8 and masks.any() and not masks.all()
+        np.testing.assert_array_equal(masks, vectors[..., :-1])
+    return collected
+
+
+@pytest.mark.parametrize("wait_reset", [False, pytest.param(True, marks=full)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[full] * (name not in QUICK)) for name in AGENTS])
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "GPU, 2 workers, as ready", *ASYNC_KINDS], quick=["serial", "GPU, 2 workers"]))
+def test_no_masked_action_reaches_an_environment(kind, name, wait_reset):
+    check(kind, name, wait_reset)
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+def test_masks_of_observations_travel_in_the_same_way(wait_reset):
+    collected = check("serial", "several", wait_reset, where="observation")
+    assert all(batch.env.env_info._fields == ("timeout",) for batch in collected.batches)
+    assert MaskedGymEnv.SIZES["several"] == [3, 2, 4]
+
+
+@full
+@pytest.mark.parametrize("name", AGENTS)
+def test_no_masked_action_in_many_steps(name):
+    """Episodes last 1 to 6 steps. `tests/agents/test_masks.py` has a million steps of each agent."""
+    check("serial", name, wait_reset=False, T=100, B=100, n_batches=10)

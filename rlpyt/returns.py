@@ -494,7 +494,7 @@ def _variance(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
     """Return the variance of the valid entries of `x`, as a tensor without dimensions."""
     if valid is None:
         return x.var(correction=0)
-    weight = valid.to(x.dtype) / valid.sum()
+    weight = valid.to(x.dtype) / valid.sum().clamp(min=1)
     return ((x - (x * weight).sum()).square() * weight).sum()
 
 

@@ -23,7 +23,7 @@ from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
-from rlpyt.utils.tensor import valid_mean
+from rlpyt.utils.tensor import mean_of_valid
 
 # The fields of the original, and diagnostics, which an algorithm may leave out.
 OptInfo = namedtuple(
@@ -347,7 +347,7 @@ def _defines(distribution: Any, name: str) -> bool:
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
     """Shift and scale `x` to mean 0 and unbiased standard deviation 1 over its valid entries (all if `valid` is None)."""
     mask = torch.ones_like(x) if valid is None else valid.to(x.dtype)
-    centered = x - valid_mean(x, mask)
+    centered = x - mean_of_valid(x, mask)
     variance = (centered.square() * mask).sum() / (mask.sum() - 1).clamp(min=1)
     return centered / variance.sqrt().clamp(min=_MIN_ADVANTAGE_STD)
 

@@ -221,7 +221,7 @@ class PPO(OnPolicyAlgorithm):
         weight: Any = 1.0
         if ratios[0].valid is not None:  # Ratios of invalid steps are 1.
             valid = torch.stack([of_minibatch.valid.flatten() for of_minibatch in ratios]).float()
-            weight = 1 / valid.mean(dim=1)
+            weight = 1 / valid.mean(dim=1).clamp(min=1 / valid.shape[1])  # 0 valid steps if all sequences begin with a blank row.
         limits = torch.finfo(torch.float32)
         finite = ratio.clamp(limits.tiny, 1 / limits.tiny)
         approx_kl = (finite - 1 - finite.log()).mean(dim=1) * weight

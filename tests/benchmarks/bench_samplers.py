@@ -8,9 +8,10 @@ run, in turn. `--only` leaves out the rows whose name contains none of the given
 
 * limit of sampling with random actions: as many bare ``env.step`` loops as there are workers, all at once (and, for comparison, one
   alone times the number of workers);
-* limit with the network: 2 / (t_env + t_forward), with the time of one environment step in one of the bare loops, and the network's
-  share in one environment step at half the batch, on one thread. The network is timed twice: called again and again, its weights in the
-  processor's caches, and, for comparison, called as in sampling, each time after eight environments have stepped.
+* limit with the network, computed as torch does by default: 2 / (t_env + t_forward), with the time of one environment step in one of
+  the bare loops, and the network's share in one environment step at half the batch, on one thread. The network is timed twice: called
+  again and again, its weights in the processor's caches, and, for comparison, called as in sampling, each time after eight environments
+  have stepped. In samplers agents act as a run on this machine has chosen (`rlpyt.utils.choices`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,9 +41,11 @@ from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.runners.calibration import calibrate
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler, NoOverlapAlternatingSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+from rlpyt.utils.choices import adopt, current, once_models_exist
 
 N_WORKERS = 2
 N_UNEVEN = 8  # workers
@@ -129,10 +133,18 @@ def uneven_loop(i):
 
 
 def start_sampler(SamplerCls, EnvCls, env_kwargs: dict, agent, B: int, T: int = 32, n_workers: int = N_WORKERS, **settings):
-    """Return a running sampler."""
+    """Return a running sampler, whose agent acts as a run on this machine has chosen."""
     sampler = SamplerCls(EnvCls=EnvCls, env_kwargs=env_kwargs, batch_T=T, batch_B=B, **settings)
     affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False)
-    sampler.initialize(agent, affinity=affinity, seed=0, bootstrap_value=True, traj_info_kwargs=dict(discount=0.99))
+    before = current()
+
+    def choose(agent):
+        adopt({**before, **calibrate(agent, [], *sampler.acting(affinity), affinity)})
+
+    with once_models_exist(choose):
+        sampler.initialize(agent, affinity=affinity, seed=0, bootstrap_value=True, traj_info_kwargs=dict(discount=0.99))
+    if agent.acting_bf16:
+        adopt(before)  # Choices with bfloat16 are for its workers, which have them by now.
     return sampler
 
 
@@ -151,7 +163,10 @@ def sampling_speed(sampler, n_batches: int) -> Callable[[], float]:
 
 
 class Forward:
-    """The network's share in an environment step, in seconds: for `rows` environments, by default half the batch, on one thread."""
+    """The network's share in an environment step, in seconds: for `rows` environments, by default half the batch, on one thread.
+
+    The network computes as torch does by default, whatever is chosen for acting.
+    """
 
     def __init__(self, rows: int = 8):
         self.envs = [AtariEnv(game="pong") for _ in range(rows)]
@@ -167,8 +182,20 @@ class Forward:
         with torch.no_grad():
             self.agent.model(self.observation, None, None)
 
+    @staticmethod
+    @contextmanager
+    def by_default() -> Iterator[None]:
+        """Compute by default within this context."""
+        before = current()
+        adopt({})
+        try:
+            yield
+        finally:
+            adopt(before)
+
     def again_and_again(self) -> float:
-        return seconds(self.call, 100) / len(self.envs)
+        with self.by_default():
+            return seconds(self.call, 100) / len(self.envs)
 
     def between_steps(self, n: int = 60) -> float:
         total = 0.0
@@ -176,7 +203,8 @@ class Forward:
             for env, frame in zip(self.envs, self.frames):
                 if env.step_into(i % 6, frame)[2].traj_done:
                     env.reset_into(frame)
-            total += seconds(self.call, 1)
+            with self.by_default():
+                total += seconds(self.call, 1)
         return total / n / len(self.envs)
 
 

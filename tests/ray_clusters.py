@@ -94,7 +94,7 @@ class RunningCluster:
 
 def lose(sampler, rank):
     """End an actor, and wait until it has gone."""
-    ray, actor = import_ray(), sampler._pool.actors[rank]
+    ray, actor = import_ray(), sampler._running_pool().actors[rank]
     ray.kill(actor)
     with pytest.raises(ray.exceptions.RayActorError):
         while True:

@@ -11,6 +11,7 @@ from users import MyCollector, MySampler
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.base import OptInfo
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -175,7 +176,7 @@ def test_a_runner_reads_and_writes_the_counters_under_their_documented_names(tmp
             super().log_diagnostics(itr, **kwargs)
 
     _, rows, _ = train(tmp_path, Reading, n_steps=40)
-    assert seen[0] == dict(loss=1, gradNorm=1, entropy=1, perplexity=1)
+    assert seen[0] == dict.fromkeys(OptInfo._fields, 1)
     n_trajs = [row["Diagnostics/CumCompletedTrajs"] for row in rows]
     assert seen[1] == (n_trajs[0], n_trajs[0], 0.0, 0) and seen[3] == (n_trajs[1], n_trajs[1] - n_trajs[0], 0.0, 1)
 

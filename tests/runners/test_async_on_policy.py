@@ -56,7 +56,7 @@ def test_every_batch_is_trained_on_once_in_order_and_nothing_overwrites_it(sampl
     for (_, _, after, _), (_, first, _, _) in zip(algo.seen, algo.seen[1:]):
         assert torch.equal(after, first)
     lags = np.array([lag for *_, lag in algo.seen])
-    assert lags.min() >= 0 and lags.max() == ahead  # Training is slower than sampling.
+    assert lags.min() >= 0 and 0 < lags.max() <= ahead
     assert column(table, "PolicyLagMax") == [max(lags[i : i + 10]) for i in range(0, 40, 10)]
     assert column(table, "PolicyLagAverage") == pytest.approx([lags[i : i + 10].mean() for i in range(0, 40, 10)])
     assert column(table, "CumSteps") == [200, 400, 600, 800] and column(table, "CumUpdates") == [10, 20, 30, 40]

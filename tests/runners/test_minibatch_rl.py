@@ -17,6 +17,7 @@ from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.base import OptInfo
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -87,7 +88,7 @@ def test_a_run_leaves_log_settings_and_snapshot(tmp_path):
     MlpFfAgent(initial_model_state_dict=snapshot["agent_state_dict"]).initialize(CountingEnv().spaces)
 
 
-TRAJ_AND_OPT = ["Length", "Return", "NonzeroRewards", "DiscountedReturn", "loss", "gradNorm", "entropy", "perplexity"]
+TRAJ_AND_OPT = ["Length", "Return", "NonzeroRewards", "DiscountedReturn", *OptInfo._fields]
 
 
 def test_counters_are_right(tmp_path):

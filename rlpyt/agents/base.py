@@ -62,6 +62,13 @@ SYNC_BUFFERS = next(
 )
 
 
+# Methods of `BaseAgent` that do what a class attribute says. A mixin that declares the attribute stands for them: they come before those of
+# the classes behind the mixin.
+BY_DECLARATION = {
+    "model_arguments": ("make_env_to_model_kwargs",),
+    "MemoryCls": ("reset", "reset_one", "advance_rnn_state", "get_alt", "toggle_alt"),
+}
+
 # Methods that determine the arguments of the models.
 MODEL_METHODS = ("initialize", "make_env_to_model_kwargs", "make_models", "make_policy")
 
@@ -111,7 +118,7 @@ class BaseAgent(Recorded):
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
     # What `make_env_to_model_kwargs` gives the model: some of image_shape, observation_shape, n_observations, output_size, action_size
-    # and distribution. A mixin that declares them comes before an agent class that overrides the method.
+    # and distribution.
     model_arguments: Sequence[str] = ()
 
     # The constructor assigns the arguments by `save__init__args`. The others are None before `initialize`.
@@ -126,9 +133,11 @@ class BaseAgent(Recorded):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "ModelCls" in vars(cls) and "__init__" not in vars(cls):
             cls.__init__ = _constructor_with_model(cls)  # type: ignore[method-assign]
-        nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"model_arguments", "make_env_to_model_kwargs"})
-        if not issubclass(nearest, BaseAgent) and "make_env_to_model_kwargs" not in vars(nearest):
-            cls.make_env_to_model_kwargs = BaseAgent.make_env_to_model_kwargs  # type: ignore[method-assign]
+        for declared, methods in BY_DECLARATION.items():
+            for name in methods:
+                nearest = next(base for base in cls.__mro__ if vars(base).keys() & {declared, name})
+                if not issubclass(nearest, BaseAgent) and name not in vars(nearest):
+                    setattr(cls, name, vars(BaseAgent)[name])
         super().__init_subclass__(**kwargs)
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
@@ -312,30 +321,30 @@ class BaseAgent(Recorded):
         raise NotImplementedError(f"{type(self).__name__} defines no step.")
 
     @functools.cached_property
-    def memory(self) -> Memory:
+    def _memory(self) -> Memory:
         """What the agent remembers of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
         return self.MemoryCls()
 
     def reset(self) -> None:
         """Reset the recurrent state of all environments, if the agent has one: it becomes None, which stands for zeros."""
-        self.memory.reset()
+        self._memory.reset()
 
     def reset_one(self, idx: int) -> None:
         """Reset the recurrent state of environment `idx`, if the agent has one: its column becomes zero."""
-        self.memory.reset_one(idx)
+        self._memory.reset_one(idx)
 
     @property
     def prev_rnn_state(self) -> Any:
         """The recurrent state before the next step, a structure of tensors [N,B,H], or None."""
-        return self.memory.state
+        return self._memory.state
 
     @prev_rnn_state.setter
     def prev_rnn_state(self, state: Any) -> None:
-        self.memory.state = state
+        self._memory.state = state
 
     def advance_rnn_state(self, new_rnn_state: Any) -> None:
         """Store the recurrent state [N,B,H] after a step, for the next one. `step` of a recurrent agent calls it at its end."""
-        self.memory.advance(new_rnn_state)
+        self._memory.advance(new_rnn_state)
 
     @contextmanager
     def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
@@ -347,16 +356,16 @@ class BaseAgent(Recorded):
             columns: [n] int64, the environments.
             B: number of all environments for which this agent acts.
         """
-        with self.memory.acting_for(columns, B):
+        with self._memory.acting_for(columns, B):
             yield
 
     def _forget_everything(self) -> None:
         """Reset the recurrent states of sampling, and of the mode that interrupts it, if the agent has any."""
-        self.memory = self.MemoryCls()
+        self._memory = self.MemoryCls()
 
     def sampling_state(self) -> Any:
         """Return what the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
-        return self.memory.sampling_state(is_sampling=self._mode == "sample")
+        return self._memory.sampling_state(is_sampling=self._mode == "sample")
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue sampling from a `sampling_state`.
@@ -364,15 +373,15 @@ class BaseAgent(Recorded):
         Args:
             example: an agent_info; only its structure matters.
         """
-        self.memory.set_sampling_state(state, self._mode == "sample", example, self.device)
+        self._memory.set_sampling_state(state, self._mode == "sample", example, self.device)
 
     def get_alt(self) -> int:
         """Return which half of the environments acts next, 0 or 1, if the agent is recurrent and alternating."""
-        return self.memory.turn
+        return self._memory.turn
 
     def toggle_alt(self) -> None:
         """Switch to the other half of the environments, if the agent is recurrent and alternating."""
-        self.memory.turn = (self.memory.turn + 1) % self.memory.n_groups
+        self._memory.turn = (self._memory.turn + 1) % self._memory.n_groups
 
     def act_for_one_group(self) -> None:
         """From now on an agent for alternating samplers serves all environments at once, as outside of them."""
@@ -454,7 +463,7 @@ class BaseAgent(Recorded):
         self._switch("eval", training=False)
 
     def _switch(self, mode: str, training: bool) -> None:
-        self.memory.switch(self._mode, mode)
+        self._memory.switch(self._mode, mode)
         self._set_mode(mode, training)
 
     def _set_mode(self, mode: str, training: bool) -> None:

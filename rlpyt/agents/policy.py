@@ -19,7 +19,7 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.composite import gaussians
 from rlpyt.envs.adapters import from_dict
-from rlpyt.envs.base import ActionForm, EnvSpaces, for_envs, is_space
+from rlpyt.envs.base import ActionForm, EnvSpaces, copied, for_envs, is_space
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -61,6 +61,8 @@ class AgentPolicy:
         self.agent = agent
         self._spaces: EnvSpaces = None  # type: ignore[assignment]  # until `prepare`
         self._itr = 0
+        self._form = ActionForm()  # Of the actions that environments get,
+        self._change: Callable[[Any], Any] = copied  # and the function that makes them.
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
         self._prev_reward = np.zeros(0, np.float32)  # [B]
 
@@ -126,7 +128,9 @@ class AgentPolicy:
         form = ActionForm.of(self.agent)
         if not any(form):
             return actions
-        change = for_envs(self._spaces.action, form)
+        if form != self._form:
+            self._form, self._change = form, for_envs(self._spaces.action, form)
+        change = self._change
         return [change(action) for action in actions] if isinstance(actions, list) else change(actions)
 
     def take_rewards(self, rewards: np.ndarray) -> None:

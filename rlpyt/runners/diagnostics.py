@@ -19,7 +19,7 @@ from rlpyt.utils.stopwatch import Stopwatch
 _DETAILS = frozenset(
     "Iteration CumUpdates UpdatesPerSecond ReplayRatio CumReplayRatio "
     "NonzeroRewards DiscountedReturn gradNorm perplexity tdAbsErr priority muGradNorm qGradNorm q1GradNorm q2GradNorm vGradNorm piGradNorm "
-    "piMu piLogStd qMeanDiff".split()
+    "piMu piLogStd qMeanDiff valueLoss learningRate clipFrac".split()
 )
 _COUNTERS = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps", "_last_updates", "cum_time")  # In snapshots.
 

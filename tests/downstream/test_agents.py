@@ -7,7 +7,7 @@ import pytest
 import torch
 from transitions import SIZES, SPACES, A, N, O, assert_same_parameters, start, transitions
 
-from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAgent, RecurrentAgentMixin
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -353,3 +353,41 @@ def test_our_td3_trains_an_agent_that_adds_a_second_q_function_to_ours():
             algo.update(transitions(seed))
             algo.agent.update_target(0.5)
     assert_same_parameters(mine, ours)
+
+
+# --- Recurrent state behind a class of a user --------------------------------------------------------------------------
+
+
+class OwnResets(BaseAgent):
+    """Counts resets, and does not call the methods that it overrides."""
+
+    n_resets = 0
+    memory = "an attribute of the user"
+
+    def reset(self):
+        self.n_resets += 1
+
+    def reset_one(self, idx):
+        self.n_resets += 1
+
+
+@pytest.mark.parametrize("Mixin", [RecurrentAgentMixin, AlternatingRecurrentAgentMixin])
+def test_a_recurrent_mixin_in_front_of_an_agent_resets_the_state_whatever_that_overrides(Mixin):
+    class Mixed(Mixin, OwnResets):
+        pass
+
+    class Extended(Mixed):
+        def reset_one(self, idx):
+            super().reset_one(idx)
+            self.extended = True
+
+    for AgentCls in (Mixed, Extended):
+        agent = AgentCls()
+        agent.advance_rnn_state(torch.ones(1, 3, 2))
+        if agent.alternating:
+            agent.toggle_alt()
+        agent.reset_one(1)
+        assert agent.prev_rnn_state[:, 1].eq(0).all() and agent.prev_rnn_state[:, 0].eq(1).all()
+        agent.reset()
+        assert agent.prev_rnn_state is None and agent.n_resets == 0 and agent.memory == "an attribute of the user"
+    assert agent.extended

@@ -132,7 +132,7 @@ def test_the_table_is_half_as_long_and_the_whole_run_has_one_line_after_each(tmp
     said = lines(capsys.readouterr().out)
     rules = [i for i, line in enumerate(said) if line and set(line) == {"-"}]
     names = [line.split()[0] for line in said[rules[0] + 1 : rules[1]]]
-    assert names == ["Diagnostics", "CumTime", "CumSteps", "Average", "Length", "Return", "loss", "entropy"]
+    assert names == ["Diagnostics", "CumTime", "CumSteps", "Average", "Length", "Return", "loss", "entropy", "piLoss", "explainedVariance"]
     how_far = [line for line in said if " of 300 steps" in line]
     assert [line.partition(" of ")[0] for line in how_far] == ["itr #4 33%", "itr #9 66%", "itr #14 100%"]
     assert all("steps/s" in line and "return 15.0" in line for line in how_far) and " left" in how_far[0] and "after" in how_far[-1]

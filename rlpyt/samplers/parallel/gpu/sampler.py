@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.samplers.actors import BatchActor, EvalActor, Share
 from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
@@ -228,7 +229,7 @@ def _can_act_for_some(agent: Any) -> bool:
     """
     classes = type(agent).__mro__
     owner = next((cls for cls in classes if "reset_one" in vars(cls)), None)
-    if owner is None:
+    if owner is None or type(agent).reset_one is BaseAgent.reset_one:
         return CompletedAgent(agent).acting_for is not None
     return any("acting_for" in vars(cls) for cls in classes if issubclass(cls, owner))
 

@@ -34,7 +34,7 @@ class Number(NamedTuple):
     """The numbers a setting may take.
 
     Attributes:
-        low, high: bounds, included unless `above` is True, which excludes `low`.
+        low, high: bounds, included unless `above` is True, which excludes the lower one.
         whole: only whole numbers that arrays can hold, ``1e6`` among them.
         optional: None is allowed, too.
         finite: infinity is not allowed, even without bounds.

@@ -282,6 +282,8 @@ class ResumableCollector(DecorrelatingStartCollector):
             else:
                 traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
                 self._set_env_state(b, env, env_state)
+        if restarted and isinstance(self._calls, VectorCalls):
+            restarted = list(range(len(self.envs)))  # A vector is reset as a whole.
         self._restart(restarted, agent_inputs, traj_infos, itr, "when the run was resumed")
         self._idle = [(b, is_over) for b, is_over in state["standing"] if b not in restarted]
         idle = [b for b, _ in self._idle]

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
-from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
+from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
-from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 
@@ -226,7 +226,12 @@ class VectorCalls:
         step = vector.step_into(action, observation_out)
         outcome = self.outcome(step)
         np.logical_and(outcome.done, ~blank, out=over)
-        if step.final_observation is not None and over.any():  # A SAME_STEP vector has reset them.
+        if vector.autoreset_mode == SAME_STEP and over.any():  # It has reset them.
+            if step.final_observation is None:
+                raise ValueError(
+                    "A SAME_STEP vector must return final_observation where an episode ends, since observation_out then has the first "
+                    "observation of the next episode: give it as the fifth field of VectorStep."
+                )
             for first, out, final in _leaves(self._first, observation_out, step.final_observation):
                 first[over], out[over] = out[over], final[over]
             self._is_first[over] = True
@@ -356,16 +361,32 @@ class VectorCalls:
     # State and errors -----------------------------------------------------------------------------------------------
     def state(self) -> tuple:
         """Return what to save between two batches, as plain data."""
-        return to_plain(self.is_blank), to_plain(self._over)
+        first = [to_plain(leaf[self._is_first]) for leaf in buffer_leaves(self._first)]
+        return to_plain(self.is_blank), to_plain(self._over), to_plain(self._is_first), first
 
     def set_state(self, state: tuple) -> None:
         """Restore the result of `state`."""
-        for mask, saved in zip((self.is_blank, self._over), state, strict=True):
+        if len(state) != 4:
+            raise ValueError(f"The state of a vector has {len(state)} entries, and not 4: it is damaged, or of another version.")
+        *masks, first = state
+        for mask, saved in zip((self.is_blank, self._over, self._is_first), masks):
             value = from_plain(saved, "The state of a vector")
             if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (mask.shape, mask.dtype):
                 raise ValueError(f"The state of a vector has not {self.n} flags: it is damaged, or of another vector.")
             mask[:] = value
-        self._is_first[:] = False
+        leaves = buffer_leaves(self._first)
+        check_form(first, list, "The first observations in the state of a vector")
+        if len(first) != len(leaves):
+            raise ValueError(f"The state of a vector has {len(first)} arrays of first observations, and not {len(leaves)}.")
+        for leaf, saved in zip(leaves, first):
+            value = from_plain(saved, "The state of a vector")
+            expected = leaf[self._is_first]
+            if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (expected.shape, expected.dtype):
+                raise ValueError(
+                    f"The first observations in the state of a vector are {shown(value)}, and not an array {list(expected.shape)} of "
+                    f"{expected.dtype}: it is damaged, or of another vector."
+                )
+            leaf[self._is_first] = value
 
     def explain(self, error: BaseException, b: int | None, where: str) -> None:
         """Attach to an error which environment it is from; None for the whole vector."""

@@ -201,10 +201,11 @@ def test_whole_episodes_are_those_of_single_environments(T):
             np.testing.assert_array_equal(episode[name], twin[name], err_msg=name)
 
 
+@pytest.mark.parametrize("wait_reset", [False, True])
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled", "NextStep"])
-def test_a_resumed_sampler_continues_the_episodes_of_its_vector(mode):
+def test_a_resumed_sampler_continues_the_episodes_of_its_vector(mode, wait_reset):
     def run(agent, n_batches, state=None):
-        sampler = make_sampler("serial", VECTORS, dict(mode=mode), T=5, B=4, decorrelation=0)
+        sampler = make_sampler("serial", VECTORS, dict(mode=mode), T=5, B=4, decorrelation=0, wait_reset=wait_reset)
         sampler.initialize(agent, seed=3)
         if state is not None:
             assert sampler.load_state_dict(state) == []
@@ -231,6 +232,38 @@ def test_a_vector_whose_state_is_unknown_begins_new_episodes_when_a_run_is_resum
         assert samplers[1].load_state_dict(samplers[0].state_dict()) == [0, 1, 2]
         samples, _ = samplers[1].obtain_samples(1)
         assert (samples.env.observation[0, :, 2] == 0).all() and samples.env.valid[0].all()
+    finally:
+        for sampler in samplers:
+            sampler.shutdown()
+
+
+class PartlyUnknownTrajInfo(TrajInfo):
+    """Cannot be written as plain data in the second environment."""
+
+    made = 0
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        type(self).made += 1
+        if type(self).made % 3 == 2:
+            self.Unknown = object()
+
+
+def test_all_environments_of_a_vector_begin_new_episodes_if_one_cannot_be_restored():
+    PartlyUnknownTrajInfo.made = 0
+    samplers = [
+        make_sampler("serial", VECTORS, dict(lengths=(50,)), B=3, decorrelation=0, eval_n_envs=0, TrajInfoCls=PartlyUnknownTrajInfo)
+        for _ in range(2)
+    ]
+    try:
+        samplers[0].initialize(RecordingAgent(), seed=3)
+        samplers[0].obtain_samples(0)
+        state = samplers[0].state_dict()
+        assert [info is None for info in state["collector"]["traj_infos"]].count(True) == 1
+        samplers[1].initialize(RecordingAgent(), seed=3)
+        assert samplers[1].load_state_dict(state) == [0, 1, 2]
+        samples, _ = samplers[1].obtain_samples(1)
+        assert (samples.env.observation[0, :, 2] == 0).all() and (samples.agent.prev_action[0] == 0).all()
     finally:
         for sampler in samplers:
             sampler.shutdown()
@@ -343,4 +376,16 @@ def test_what_is_wrong_with_a_step_of_a_vector_is_told_with_environments_and_ste
         sampler.obtain_samples(0)
     text = "".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
     assert re.search("in the vector of environments (0 to 1|2 to 3), step 5 of batch 0", text)
+    sampler.shutdown()
+
+
+def test_a_vector_that_resets_in_the_same_step_must_return_the_last_observation():
+    class Forgetful(BadVector):
+        autoreset_mode = "SameStep"
+
+    wrong = dict(terminated=np.array([False, True]))
+    sampler = make_sampler("serial", VectorEnvs(Forgetful), dict(wrong), B=2, eval_n_envs=0, decorrelation=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="SAME_STEP vector must return final_observation where an episode ends"):
+        sampler.obtain_samples(0)
     sampler.shutdown()

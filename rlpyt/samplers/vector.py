@@ -25,6 +25,7 @@ from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
@@ -76,14 +77,20 @@ class VectorColumn:
         return horizon_of(self._columns.vector)
 
     def reset(self) -> Any:
-        """Reset the whole vector; return the first observation of the first environment."""
+        """Reset the whole vector; return the first observation of the first environment. ValueError for any other environment."""
+        self._check_is_first("reset")
         vector = self._columns.vector
         observation = observation_memory(vector)
         vector.reset_into(observation)
         return observation[0]
 
     def step(self, action: Any) -> EnvStep:
-        """Step the whole vector with the same action for all; return the outcome of the first environment."""
+        """Step the whole vector with the same action for all; return the outcome of the first environment.
+
+        Raises:
+            ValueError: this is not the first environment.
+        """
+        self._check_is_first("stepped")
         vector = self._columns.vector
         observation = observation_memory(vector)
         actions = buffer_from_example(action, (vector.n,), share_memory=False)
@@ -91,8 +98,21 @@ class VectorColumn:
         outcome = self._columns.calls.outcome(vector.step_into(actions, observation))
         return EnvStep(observation[0], outcome.reward[0], outcome.done[0], outcome.env_info(0))
 
+    def _check_is_first(self, done: str) -> None:
+        if self._b:
+            raise ValueError(
+                f"One environment of a vector cannot be {done} alone: a loop in collect_batch that replaces the one of rlpyt needs single "
+                "environments as EnvCls."
+            )
+
     def get_state(self) -> Any:
-        """Return the state of the whole vector as that of its first environment, and then 0 as that of others; `NotPlain` if unknown."""
+        """Return the state of the vector.
+
+        The first environment returns the state of the whole vector, the others return 0.
+
+        Raises:
+            NotPlain: the state is unknown.
+        """
         columns = self._columns
         if self._b == 0:
             columns.has_state = False
@@ -338,9 +358,10 @@ class VectorCalls:
         traj_infos, rows = [TrajInfoCls() for _ in range(self.n)], env_rows(inputs.observation, self.n)
         for step in range(n_steps):
             for b in range(self.n):
-                inputs.prev_action[b] = space.sample()
+                inputs.prev_action[b] = allowed_action(space, space.sample(), inputs.observation[b])
             before = buffer_func(inputs.observation, np.copy)
-            action = buffer_func(inputs.prev_action, np.copy)
+            action = buffer_func(inputs.prev_action, np.copy)  # For the vector,
+            taken = buffer_func(action, np.copy)  # and for TrajInfos, which may keep them.
             try:
                 outcome, blank = self._step(action, inputs.observation)
             except (Exception, SystemExit) as error:
@@ -350,7 +371,8 @@ class VectorCalls:
             for b in range(self.n):
                 if not blank[b]:
                     reward, done = float(outcome.reward[b]), bool(outcome.done[b])
-                    traj_infos[b].step(before[b], inputs.prev_action[b], reward, done, None, outcome.env_info(b))
+                    traj_infos[b].step(before[b], taken[b], reward, done, None, outcome.env_info(b))
+            for b in range(self.n):  # Not before, since the vector may reuse the memory of the outcome when it is reset.
                 if blank[b] or outcome.done[b]:
                     inputs.prev_action[b], inputs.prev_reward[b] = null_action, 0
                 if outcome.done[b] and not blank[b]:

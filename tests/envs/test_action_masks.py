@@ -6,13 +6,17 @@ import pytest
 from envs import MaskedGymEnv, make_masked
 from gymnasium import spaces
 
+from rlpyt.envs.action_masks import ActionMaskWrapper
 from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
+from rlpyt.envs.vector import VectorEnvs
+from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.spaces.masked import MaskedObservation, allowed_action, is_masked, mask_size, masked_space, split, without_mask
-from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.types import AgentInputs, TrajInfo
+from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
 
 
 @pytest.mark.parametrize("where", ["info", "observation"])
@@ -113,3 +117,19 @@ def test_make_takes_the_name_of_the_mask():
         assert is_masked(make("rlpyt/Masked-v0", action_mask="action_mask").reset())
     finally:
         del gymnasium.registry["rlpyt/Masked-v0"]
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+def test_random_actions_in_a_vector_are_allowed_ones(kind, mode):
+    """The environments refuse others."""
+    make_one = [lambda: ActionMaskWrapper(MaskedGymEnv(kind))] * 4
+    vector = VectorEnvs(lambda num_envs: gymnasium.vector.SyncVectorEnv(make_one, autoreset_mode=mode))(4)
+    vector.seed(range(4))
+    inputs = AgentInputs(
+        observation=buffer_from_example(vector.observation_space.null_value(), (4,), share_memory=False),
+        prev_action=buffer_from_example(vector.action_space.null_value(), (4,), share_memory=False),
+        prev_reward=np.zeros(4, np.float32),
+    )
+    VectorCalls(vector, range(4)).start(inputs, TrajInfo, 40)
+    vector.close()

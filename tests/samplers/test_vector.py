@@ -10,12 +10,15 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, assert_same_arrays, collect, collect_in_parts, kinds, make_sampler
 from envs import GymCounting, make_gym_vector
+from users import MyCollector
 
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, VectorStep
 from rlpyt.episodes.assembler import EpisodeAssembler
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
+from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.types import TrajInfo
+from rlpyt.types import AgentInputs, TrajInfo, as_recorded
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 
 VECTORS = VectorEnvs(make_gym_vector)
@@ -279,6 +282,50 @@ def test_decorrelated_environments_start_at_different_steps_of_episodes():
         sampler.shutdown()
 
 
+def test_environments_that_wait_begin_with_a_first_observation_after_decorrelation():
+    sampler = make_sampler("serial", VECTORS, dict(lengths=(1,)), B=3, decorrelation=5, wait_reset=True, eval_n_envs=0)
+    sampler.initialize(RecordingAgent(), seed=3)
+    samples, _ = sampler.obtain_samples(0)
+    assert samples.env.valid[0].all() and samples.env.observation[0, :, 0].all()
+    sampler.shutdown()
+
+
+class ReusingVector(VectorEnv):
+    """Overwrites the actions that it is given, and the rewards of a step when it is reset. The reward is the action + 1."""
+
+    autoreset_mode = "Disabled"
+    resets_some = True
+
+    def __init__(self, num_envs):
+        self.n, self._reward, self.actions = num_envs, np.zeros(num_envs), []
+        self._action_space, self._observation_space = IntBox(0, 1000), FloatBox(-9, 9, shape=(4,))
+
+    def reset_into(self, observation_out, which=None):
+        self._reward[:] = -1
+        observation_out[slice(None) if which is None else which] = 0
+
+    def step_into(self, actions, observation_out):
+        self.actions.append(actions.copy())
+        self._reward[:] = actions + 1
+        actions[:] = -1
+        observation_out[...] = 1
+        return VectorStep(self._reward, np.array([len(self.actions) == 3, False]), np.zeros(2, bool))
+
+
+class KeepingTrajInfo(TrajInfo):
+    """Keeps actions and rewards."""
+
+    def step(self, observation, action, reward, done, agent_info, env_info):
+        self.setdefault("kept", []).append((action, reward))
+
+
+def test_the_traj_infos_of_decorrelation_may_keep_what_they_are_told():
+    vector = ReusingVector(2)
+    inputs = AgentInputs(np.zeros((2, 4), np.float32), np.zeros(2, np.int64), np.zeros(2, np.float32))
+    _, info = VectorCalls(vector, range(2)).start(inputs, KeepingTrajInfo, 4)
+    assert info.kept == [(actions[1], actions[1] + 1) for actions in vector.actions]
+
+
 CartPoleWithoutMask = functools.partial(gymnasium.make_vec, "CartPole-v1", vectorization_mode="vector_entry_point")
 
 
@@ -314,12 +361,44 @@ def make_different(num_envs):
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_different)), "have different spaces of observations"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_gym_vector), env=[{}] * 6), "one dictionary, not a list"),
         ("CPU, 2 workers", dict(EnvCls=[VectorEnvs(make_gym_vector)] * 6), "give one, not in a list"),
+        ("CPU, 2 workers", dict(EnvCls=lambda: BadVector(6)), "give EnvCls=VectorEnvs"),
+        ("CPU, 2 workers", dict(EnvCls=VECTORS, change_collector=lambda _: MyCollector), "MyCollector steps environments one by one"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(kind, settings, message, monkeypatch):
     monkeypatch.setattr("rlpyt.samplers.parallel.base.WorkerPool", lambda *args, **kwargs: pytest.fail("A process started."))
     with pytest.raises(ValueError, match=message):
         make_sampler(kind, **{"env": {}, **settings}).initialize(RecordingAgent(), affinity=KINDS[kind].affinity)
+
+
+class ReplacedLoop(CpuResetCollector):
+    """Steps environments one by one."""
+
+    collect_batch = MyCollector.collect_batch
+
+
+class ExtendedLoop(CpuResetCollector):
+    """Does something before each batch."""
+
+    def collect_batch(self, *args):
+        self.progress[0] += 0
+        return super().collect_batch(*args)
+
+
+def test_a_loop_that_steps_one_environment_of_a_vector_alone_is_told_but_one_that_is_extended_may_go_on():
+    sampler = make_sampler("serial", VECTORS, ENV, decorrelation=0, change_collector=lambda _: ReplacedLoop)
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="One environment of a vector cannot be stepped alone"):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+    assert_same_but_for_blanks(by_vectors("serial", "NextStep", change_collector=lambda _: ExtendedLoop), singly())
+
+
+def test_a_batch_whose_ends_are_not_recorded_tells_no_blank_rows():
+    batch = by_vectors("serial", "NextStep", n_batches=1).batches[0]
+    assert as_recorded(batch).env.valid is not None
+    unrecorded = batch._replace(env=batch.env._replace(ends_recorded=np.zeros_like(batch.env.ends_recorded)))
+    assert as_recorded(unrecorded).env.valid is None
 
 
 def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():

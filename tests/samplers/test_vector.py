@@ -15,10 +15,11 @@ from users import MyCollector
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, VectorStep
 from rlpyt.episodes.assembler import EpisodeAssembler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
+from rlpyt.samplers.traj_infos import episode_tracker
 from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.types import AgentInputs, TrajInfo, as_recorded
+from rlpyt.types import AgentInputs, EnvSamples, Samples, TrajInfo, as_recorded
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 
 VECTORS = VectorEnvs(make_gym_vector)
@@ -283,7 +284,7 @@ def test_decorrelated_environments_start_at_different_steps_of_episodes():
 
 
 def test_environments_that_wait_begin_with_a_first_observation_after_decorrelation():
-    sampler = make_sampler("serial", VECTORS, dict(lengths=(1,)), B=3, decorrelation=5, wait_reset=True, eval_n_envs=0)
+    sampler = make_sampler("serial", VECTORS, dict(lengths=(1,)), B=3, decorrelation=1, wait_reset=True, eval_n_envs=0)
     sampler.initialize(RecordingAgent(), seed=3)
     samples, _ = sampler.obtain_samples(0)
     assert samples.env.valid[0].all() and samples.env.observation[0, :, 0].all()
@@ -399,6 +400,50 @@ def test_a_batch_whose_ends_are_not_recorded_tells_no_blank_rows():
     assert as_recorded(batch).env.valid is not None
     unrecorded = batch._replace(env=batch.env._replace(ends_recorded=np.zeros_like(batch.env.ends_recorded)))
     assert as_recorded(unrecorded).env.valid is None
+
+
+@pytest.mark.parametrize(
+    "kind, B, n_parts, settings",
+    [
+        ("async serial", 4, None, {}),
+        ("async serial", 3, None, dict(eval_n_envs=4, eval_max_steps=8)),
+        ("async CPU", 4, None, {}),
+        ("async serial", 6, 1, {}),
+        ("async serial", 9, 2, {}),
+        ("async CPU", 9, 2, {}),
+    ],
+)
+def test_vectors_that_do_not_fit_an_asynchronous_sampler_are_refused_by_the_process_that_trains(kind, B, n_parts, settings):
+    sampler = make_sampler(kind, VectorEnvs(make_gym_vector, n=3), {}, B=B, **{"eval_n_envs": 0, **settings})
+    if n_parts is not None:
+        sampler.async_initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="makes vectors of 3 environments, but sampling processes have"):
+        sampler.async_initialize(RecordingAgent(), seed=0) if n_parts is None else sampler.parts(n_parts)
+
+
+def test_vectors_that_fit_the_parts_of_an_asynchronous_sampler_are_accepted():
+    for kind, B in (("async serial", 6), ("async CPU", 12)):
+        sampler = make_sampler(kind, VectorEnvs(make_gym_vector, n=3), {}, B=B, eval_n_envs=0)
+        sampler.async_initialize(RecordingAgent(), seed=0)
+        assert [part.batch_spec.B for part in sampler.parts(2)] == [B // 2] * 2
+
+
+def test_float64_sums_of_env_info_are_those_of_single_environments():
+    class Summing(TrajInfo):
+        env_info_sums = (("Drift", "drift"),)
+
+    rng = np.random.default_rng(0)
+    T, B = 300, 2
+    drift, done = rng.standard_normal((T, B)) * 10 ** rng.uniform(-8, 8, (T, B)), np.zeros((T, B), bool)
+    done[[130, 271], [0, 1]] = True
+    env = EnvSamples(np.zeros((T, B)), np.ones((T, B), np.float32), None, done, namedtuple("info", "drift")(drift))
+    singly, at_once = ([Summing() for _ in range(B)] for _ in range(2))
+    one, other = (episode_tracker(Summing, infos, at_once=infos is at_once) for infos in (singly, at_once))
+    finished = [one.finish(b, t, Samples(None, env), None) for t, b in np.argwhere(done)]
+    one.end_batch(Samples(None, env))
+    for t, b in np.argwhere(done):
+        other.finish(np.array([b]), t, None)
+    assert other.end_batch(Samples(None, env)) == finished and at_once == singly
 
 
 def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():

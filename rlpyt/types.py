@@ -72,7 +72,7 @@ def as_recorded(samples: Any) -> Any:
     """Return a batch with None for the fields that its collector has not recorded.
 
     A sampler allocates all fields of a batch. A custom collector may not write the fields about the ends of episodes: `timeout`,
-    `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`.
+    `timeout_value`, `final_observation`, `terminal_observation`, `valid`, and the last row of `next_observation`.
     """
     recorded = field_of(samples.env, "ends_recorded")
     if recorded is None:
@@ -82,6 +82,7 @@ def as_recorded(samples: Any) -> Any:
         return samples._replace(env=env)
     agent = samples.agent._replace(timeout_value=None) if "timeout_value" in samples.agent else samples.agent
     env = env._replace(timeout=None, next_observation=None)
+    env = env._replace(valid=None) if "valid" in env else env
     return samples._replace(agent=agent, env=env, final_observation=None, terminal_observation=None)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from rlpyt.envs.base import Wrapper
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import MaskedObservation, mask_size
+from rlpyt.spaces.parts import integers_of, leaf_spaces
 
 
 class ActionMaskWrapper(Wrapper):
@@ -37,6 +38,8 @@ class ActionMaskWrapper(Wrapper):
         self._size = mask_size(self._space)
         if not self._size:
             raise ValueError(f"action_mask={key!r} is for discrete actions, but those of {env} are {env.action_space}.")
+        sizes = np.concatenate([n.ravel() for n, _ in filter(None, map(integers_of, leaf_spaces(self._space)))])
+        self._starts = np.cumsum(sizes) - sizes  # Where in the mask each integer of the action begins.
         inner, parts = env.observation_space, getattr(env.observation_space, "spaces", {})
         self._in_observation = isinstance(parts, Mapping) and key in parts
         self._only_field: Any = None
@@ -78,8 +81,11 @@ class ActionMaskWrapper(Wrapper):
                 "observation space. An environment gives a mask with every observation, also after a reset."
             )
         vector = self._vector(mask, self._space)
-        if not is_over and not vector.any():
-            raise ValueError(f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on.")
+        if not is_over and not np.logical_or.reduceat(vector, self._starts).all():
+            raise ValueError(
+                f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on: each integer of "
+                "an action needs a value that may be taken."
+            )
         return dict(zip(MaskedObservation._fields, (observation, vector))), info
 
     def _vector(self, mask: Any, space: Any) -> np.ndarray:

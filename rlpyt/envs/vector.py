@@ -30,6 +30,7 @@ from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.masked import allowed_action, without_mask
 from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.misc import did_you_mean, has_all
@@ -196,7 +197,7 @@ def as_vector(vector: Any) -> VectorEnv:
     """Return a vector of any kind as a `VectorEnv`.
 
     Raises:
-        TypeError: it is none. ValueError: it is one that cannot be used, see `GymVectorEnv`.
+        TypeError: `vector` is not a vector. ValueError: it is a vector that cannot be used, see `GymVectorEnv`.
     """
     if isinstance(vector, VectorEnv):
         return vector
@@ -284,15 +285,28 @@ class GymVectorEnv(VectorEnv):
 
     def _probe(self, info_example: Mapping) -> None:
         """Find the fields of infos with one reset and one step."""
-        self.env.reset()
+        observation, _ = self.env.reset()
         space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         space.seed(0)
-        step = self.env.step(space.sample())
+        action = space.sample()
+        if without_mask(self._observation_space) is not self._observation_space:
+            action = self._allowed_actions(observation)
+        step = self.env.step(action)
         if not isinstance(step, tuple) or len(step) != 5:
             raise TypeError(f"step() of {self.env} must return (observations, rewards, terminated, truncated, infos), got {step!r}.")
         example = {**self._own_info(step[4]), **_repeated(info_example, self.n)}
         self._to_infos = InfoConverter(example, "info")
         self._no_infos = self._to_infos.constant is not None
+
+    def _allowed_actions(self, observation: Any) -> Any:
+        """Return random actions, in the vector's form, that the masks in its observations allow."""
+        out, space = self._scratch(), copy.deepcopy(self._action_space)
+        self._observation_space.convert_into(observation, out)
+        space.seed(0)
+        actions = buffer_from_example(space.null_value(), (self.n,), share_memory=False)
+        for b in range(self.n):
+            actions[b] = allowed_action(space, space.sample(), out[b])
+        return self._action_space.revert(actions)
 
     def _own_info(self, infos: Mapping) -> dict:
         """Return infos without their masks (key ``_x`` beside ``x``) and without what is told elsewhere."""
@@ -461,7 +475,11 @@ class AleVectorEnv(GymVectorEnv):
     _left_out = ("final_obs", "final_info", "env_id")
 
     def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
-        """Step the vector; ValueError for an action that is none of the space, which ale-py would not notice."""
+        """Step the vector.
+
+        Raises:
+            ValueError: an action is not in the action space; ale-py itself does not check.
+        """
         _check_numbers(actions, CompletedSpace(self.env.single_action_space).n)
         return super().step_into(actions, observation_out)
 

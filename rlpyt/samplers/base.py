@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, close_env, is_rlpyt
-from rlpyt.envs.vector import VectorEnvs, is_gym_vector
+from rlpyt.envs.vector import VectorEnv, VectorEnvs, is_gym_vector
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.vector import vector_columns
@@ -32,12 +32,14 @@ class CompletedCollector(Completed):
         mid_batch_reset: whether environments are reset inside a batch; None for something that is no collector.
         gpu: whether it is for samplers with an action server; None if it is for any sampler.
         envs: its environments.
+        steps_vectors: whether its loop steps a vector of environments as a whole.
         completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended; None if not recorded.
     """
 
     mid_batch_reset: bool | None = None
     gpu: bool | None = None
     envs: Sequence[Any] = ()
+    steps_vectors: bool = False
     completed_at: Any = None
 
     def records_ends(self) -> bool:
@@ -148,6 +150,11 @@ class BaseSampler(Recorded):
                 )
         for name, value, kwargs in (("EnvCls", EnvCls, env_kwargs), ("eval_EnvCls", eval_EnvCls, eval_env_kwargs)):
             _check_vectors(name, value, kwargs)
+        if isinstance(EnvCls, VectorEnvs) and not CompletedCollector(CollectorCls).steps_vectors:
+            raise ValueError(
+                f"CollectorCls={CollectorCls.__name__} steps environments one by one, but those of a vector step together: derive it from "
+                "CpuResetCollector, or from another collector of rlpyt, and extend collect_batch; or give single environments as EnvCls."
+            )
         collectors: tuple[tuple[str, Any], ...] = (
             ("CollectorCls", CollectorCls),
             ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None),
@@ -430,10 +437,13 @@ def entry(value: Any, i: int) -> Any:
 
 def as_steppable(env: Any) -> Any:
     """Return `env` as an environment that collectors can step; it may be of Gymnasium, or an `rlpyt.episodes.Environment`."""
+    if isinstance(env, VectorEnv) or is_gym_vector(env):
+        raise ValueError(
+            f"EnvCls made {env}, a vector of environments: give EnvCls=VectorEnvs(make), of rlpyt.envs.vector, where make is the function "
+            "that makes the vector."
+        )
     if is_rlpyt(env):
         return env
-    if is_gym_vector(env):
-        raise ValueError(f"EnvCls made {env}, a vector of environments: give EnvCls=VectorEnvs(make), of rlpyt.envs.vector.")
     import gymnasium  # Here, so that only processes with such environments pay for the import.
 
     from rlpyt.envs.adapters import as_rlpyt

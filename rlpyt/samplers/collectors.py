@@ -65,6 +65,7 @@ class TrainingCollector(ResumableCollector):
     """
 
     gpu = False
+    steps_vectors = True  # An override of `collect_batch` that replaces the loop is told by `VectorColumn`.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up everything the loop needs."""

@@ -48,6 +48,7 @@ class BaseCollector:
     """
 
     mid_batch_reset = True
+    steps_vectors = False  # Whether `collect_batch` steps a vector of environments as a whole, by `VectorCalls`.
     gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
@@ -114,7 +115,7 @@ class BaseCollector:
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """After `start_envs`: continue from what `state_dict` returned after batch `itr`; return the environments that begin a new episode.
 
-        All of them do where the state is None.
+        If the state is None, every environment begins a new episode.
         """
         return list(range(len(self.envs)))
 
@@ -161,6 +162,7 @@ class DecorrelatingStartCollector(BaseCollector):
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         calls, row = calls_of(self.envs, self.env_ranks), StepRow(env_rows(inputs.observation, B), inputs.prev_reward, np.zeros(B, bool))
         if isinstance(calls, VectorCalls):
+            calls.waits = not self.mid_batch_reset
             traj_infos = calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
             if is_rescaled:
                 inputs.prev_action[:] = null_action
@@ -282,6 +284,8 @@ class ResumableCollector(DecorrelatingStartCollector):
             else:
                 traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
                 self._set_env_state(b, env, env_state)
+        if restarted and isinstance(self._calls, VectorCalls):
+            restarted = list(range(len(self.envs)))  # A vector is reset as a whole.
         self._restart(restarted, agent_inputs, traj_infos, itr, "when the run was resumed")
         self._idle = [(b, is_over) for b, is_over in state["standing"] if b not in restarted]
         idle = [b for b, _ in self._idle]

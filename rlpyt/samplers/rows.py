@@ -124,7 +124,7 @@ class Row(StepRow):
         """Check an env_info of a new type; return whether its field ``traj_done`` ends trajectories.
 
         Raises:
-            ValueError: env_info has other fields than those for which there is memory. TypeError: a flag is none.
+            ValueError: env_info has other fields than those for which there is memory. TypeError: a flag is not a bool.
         """
         if self.columns:
             check_env_info(env_info, self._fields)
@@ -151,7 +151,7 @@ class Fault(NamedTuple):
 
 
 def check_env_info(env_info: Any, fields: tuple[str, ...]) -> None:
-    """Raise ValueError, or TypeError, if env_info has other fields than these, for which there is memory, or flags that are none."""
+    """Raise ValueError, or TypeError, if env_info has other fields than these, for which there is memory, or if a flag is not a bool."""
     got = fields_of(env_info)
     if got != fields:
         said = type(env_info).__name__ if got is None else f"fields {list(got)}"

@@ -118,7 +118,7 @@ class _StepTracker:
 class VectorTracker:
     """Does what `_BatchTracker` does, for all environments at once when the batch ends; with the same results.
 
-    Rewards are float32, so that their sums in float64 do not depend on the order.
+    Rewards are float32, so that their sums in float64 do not depend on the order. Those of fields of env_info that are float64 do.
     """
 
     reads_outcomes = False
@@ -160,8 +160,11 @@ class VectorTracker:
         start, lengths = columns * T + first, end - first
         reward = _by_column(samples.env.reward)  # [B*T+1]
         fields = [name for name, _ in self.TrajInfoCls.env_info_sums]
-        of_env_info = [_by_column(getattr(samples.env.env_info, name)) for _, name in self.TrajInfoCls.env_info_sums]
-        returns, n_nonzero, *sums = (_sums(x, start, lengths).tolist() for x in (reward, reward != 0, *of_env_info))
+        returns, n_nonzero = (_sums(x, start, lengths).tolist() for x in (reward, reward != 0))
+        sums = []
+        for _, name in self.TrajInfoCls.env_info_sums:
+            x = getattr(samples.env.env_info, name)
+            sums.append((_sums_in_order if x.dtype == np.float64 else _sums)(_by_column(x), start, lengths).tolist())
         self._prepare_powers(lengths.max())
         weights, decay, infos, is_fresh = self._weights, self._decay, self.traj_infos, [False] * B
         completed = []
@@ -222,3 +225,8 @@ def _sums(x: np.ndarray, start: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     sums = np.empty(len(start))
     sums[order] = np.add.reduceat(x.astype(np.float64, copy=False), bounds)[::2]
     return sums
+
+
+def _sums_in_order(x: np.ndarray, start: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the sums [k] of parts of `x`, each added up in the order of `np.add.reduce`, which `np.add.reduceat` does not keep."""
+    return np.array([np.add.reduce(x[s : s + n]) for s, n in zip(start.tolist(), lengths.tolist())])

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
-from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
+from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.spaces.masked import allowed_action
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
-from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 
@@ -76,14 +77,20 @@ class VectorColumn:
         return horizon_of(self._columns.vector)
 
     def reset(self) -> Any:
-        """Reset the whole vector; return the first observation of the first environment."""
+        """Reset the whole vector; return the first observation of the first environment. ValueError for any other environment."""
+        self._check_is_first("reset")
         vector = self._columns.vector
         observation = observation_memory(vector)
         vector.reset_into(observation)
         return observation[0]
 
     def step(self, action: Any) -> EnvStep:
-        """Step the whole vector with the same action for all; return the outcome of the first environment."""
+        """Step the whole vector with the same action for all; return the outcome of the first environment.
+
+        Raises:
+            ValueError: this is not the first environment.
+        """
+        self._check_is_first("stepped")
         vector = self._columns.vector
         observation = observation_memory(vector)
         actions = buffer_from_example(action, (vector.n,), share_memory=False)
@@ -91,8 +98,21 @@ class VectorColumn:
         outcome = self._columns.calls.outcome(vector.step_into(actions, observation))
         return EnvStep(observation[0], outcome.reward[0], outcome.done[0], outcome.env_info(0))
 
+    def _check_is_first(self, done: str) -> None:
+        if self._b:
+            raise ValueError(
+                f"One environment of a vector cannot be {done} alone: a loop in collect_batch that replaces the one of rlpyt needs single "
+                "environments as EnvCls."
+            )
+
     def get_state(self) -> Any:
-        """Return the state of the whole vector as that of its first environment, and then 0 as that of others; `NotPlain` if unknown."""
+        """Return the state of the vector.
+
+        The first environment returns the state of the whole vector, the others return 0.
+
+        Raises:
+            NotPlain: the state is unknown.
+        """
         columns = self._columns
         if self._b == 0:
             columns.has_state = False
@@ -226,7 +246,12 @@ class VectorCalls:
         step = vector.step_into(action, observation_out)
         outcome = self.outcome(step)
         np.logical_and(outcome.done, ~blank, out=over)
-        if step.final_observation is not None and over.any():  # A SAME_STEP vector has reset them.
+        if vector.autoreset_mode == SAME_STEP and over.any():  # It has reset them.
+            if step.final_observation is None:
+                raise ValueError(
+                    "A SAME_STEP vector must return final_observation where an episode ends, since observation_out then has the first "
+                    "observation of the next episode: give it as the fifth field of VectorStep."
+                )
             for first, out, final in _leaves(self._first, observation_out, step.final_observation):
                 first[over], out[over] = out[over], final[over]
             self._is_first[over] = True
@@ -333,9 +358,10 @@ class VectorCalls:
         traj_infos, rows = [TrajInfoCls() for _ in range(self.n)], env_rows(inputs.observation, self.n)
         for step in range(n_steps):
             for b in range(self.n):
-                inputs.prev_action[b] = space.sample()
+                inputs.prev_action[b] = allowed_action(space, space.sample(), inputs.observation[b])
             before = buffer_func(inputs.observation, np.copy)
-            action = buffer_func(inputs.prev_action, np.copy)
+            action = buffer_func(inputs.prev_action, np.copy)  # For the vector,
+            taken = buffer_func(action, np.copy)  # and for TrajInfos, which may keep them.
             try:
                 outcome, blank = self._step(action, inputs.observation)
             except (Exception, SystemExit) as error:
@@ -345,7 +371,8 @@ class VectorCalls:
             for b in range(self.n):
                 if not blank[b]:
                     reward, done = float(outcome.reward[b]), bool(outcome.done[b])
-                    traj_infos[b].step(before[b], inputs.prev_action[b], reward, done, None, outcome.env_info(b))
+                    traj_infos[b].step(before[b], taken[b], reward, done, None, outcome.env_info(b))
+            for b in range(self.n):  # Not before, since the vector may reuse the memory of the outcome when it is reset.
                 if blank[b] or outcome.done[b]:
                     inputs.prev_action[b], inputs.prev_reward[b] = null_action, 0
                 if outcome.done[b] and not blank[b]:
@@ -356,16 +383,32 @@ class VectorCalls:
     # State and errors -----------------------------------------------------------------------------------------------
     def state(self) -> tuple:
         """Return what to save between two batches, as plain data."""
-        return to_plain(self.is_blank), to_plain(self._over)
+        first = [to_plain(leaf[self._is_first]) for leaf in buffer_leaves(self._first)]
+        return to_plain(self.is_blank), to_plain(self._over), to_plain(self._is_first), first
 
     def set_state(self, state: tuple) -> None:
         """Restore the result of `state`."""
-        for mask, saved in zip((self.is_blank, self._over), state, strict=True):
+        if len(state) != 4:
+            raise ValueError(f"The state of a vector has {len(state)} entries, and not 4: it is damaged, or of another version.")
+        *masks, first = state
+        for mask, saved in zip((self.is_blank, self._over, self._is_first), masks):
             value = from_plain(saved, "The state of a vector")
             if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (mask.shape, mask.dtype):
                 raise ValueError(f"The state of a vector has not {self.n} flags: it is damaged, or of another vector.")
             mask[:] = value
-        self._is_first[:] = False
+        leaves = buffer_leaves(self._first)
+        check_form(first, list, "The first observations in the state of a vector")
+        if len(first) != len(leaves):
+            raise ValueError(f"The state of a vector has {len(first)} arrays of first observations, and not {len(leaves)}.")
+        for leaf, saved in zip(leaves, first):
+            value = from_plain(saved, "The state of a vector")
+            expected = leaf[self._is_first]
+            if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (expected.shape, expected.dtype):
+                raise ValueError(
+                    f"The first observations in the state of a vector are {shown(value)}, and not an array {list(expected.shape)} of "
+                    f"{expected.dtype}: it is damaged, or of another vector."
+                )
+            leaf[self._is_first] = value
 
     def explain(self, error: BaseException, b: int | None, where: str) -> None:
         """Attach to an error which environment it is from; None for the whole vector."""

@@ -6,13 +6,17 @@ import pytest
 from envs import MaskedGymEnv, make_masked
 from gymnasium import spaces
 
+from rlpyt.envs.action_masks import ActionMaskWrapper
 from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
+from rlpyt.envs.vector import VectorEnvs
+from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.spaces.masked import MaskedObservation, allowed_action, is_masked, mask_size, masked_space, split, without_mask
-from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.types import AgentInputs, TrajInfo
+from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
 
 
 @pytest.mark.parametrize("where", ["info", "observation"])
@@ -88,6 +92,8 @@ class Plain(gymnasium.Env):
         (spaces.Discrete(3), {}, "there is no mask of this name in the info that reset"),
         (spaces.Discrete(3), dict(mask=np.ones(4, np.int8)), "has 4 entries .* needs 3"),
         (spaces.Discrete(3), dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode goes on"),
+        (spaces.MultiDiscrete([2, 3]), dict(mask=(np.ones(2, np.int8), np.zeros(3, np.int8))), "allows no action, but the episode goes on"),
+        (spaces.MultiBinary(2), dict(mask=np.array([1, 1, 0, 0])), "allows no action, but the episode goes on"),
         (spaces.Box(-1, 1, (3,)), dict(mask=np.ones(3, np.int8)), "is for discrete actions"),
     ],
 )
@@ -113,3 +119,19 @@ def test_make_takes_the_name_of_the_mask():
         assert is_masked(make("rlpyt/Masked-v0", action_mask="action_mask").reset())
     finally:
         del gymnasium.registry["rlpyt/Masked-v0"]
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+def test_random_actions_in_a_vector_are_allowed_ones(kind, mode):
+    """The environments refuse others."""
+    make_one = [lambda: ActionMaskWrapper(MaskedGymEnv(kind))] * 4
+    vector = VectorEnvs(lambda num_envs: gymnasium.vector.SyncVectorEnv(make_one, autoreset_mode=mode))(4)
+    vector.seed(range(4))
+    inputs = AgentInputs(
+        observation=buffer_from_example(vector.observation_space.null_value(), (4,), share_memory=False),
+        prev_action=buffer_from_example(vector.action_space.null_value(), (4,), share_memory=False),
+        prev_reward=np.zeros(4, np.float32),
+    )
+    VectorCalls(vector, range(4)).start(inputs, TrajInfo, 40)
+    vector.close()

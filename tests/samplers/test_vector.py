@@ -10,12 +10,16 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, assert_same_arrays, collect, collect_in_parts, kinds, make_sampler
 from envs import GymCounting, make_gym_vector
+from users import MyCollector
 
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, VectorStep
 from rlpyt.episodes.assembler import EpisodeAssembler
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
+from rlpyt.samplers.traj_infos import episode_tracker
+from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.types import TrajInfo
+from rlpyt.types import AgentInputs, EnvSamples, Samples, TrajInfo, as_recorded
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 
 VECTORS = VectorEnvs(make_gym_vector)
@@ -201,10 +205,11 @@ def test_whole_episodes_are_those_of_single_environments(T):
             np.testing.assert_array_equal(episode[name], twin[name], err_msg=name)
 
 
+@pytest.mark.parametrize("wait_reset", [False, True])
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled", "NextStep"])
-def test_a_resumed_sampler_continues_the_episodes_of_its_vector(mode):
+def test_a_resumed_sampler_continues_the_episodes_of_its_vector(mode, wait_reset):
     def run(agent, n_batches, state=None):
-        sampler = make_sampler("serial", VECTORS, dict(mode=mode), T=5, B=4, decorrelation=0)
+        sampler = make_sampler("serial", VECTORS, dict(mode=mode), T=5, B=4, decorrelation=0, wait_reset=wait_reset)
         sampler.initialize(agent, seed=3)
         if state is not None:
             assert sampler.load_state_dict(state) == []
@@ -236,6 +241,38 @@ def test_a_vector_whose_state_is_unknown_begins_new_episodes_when_a_run_is_resum
             sampler.shutdown()
 
 
+class PartlyUnknownTrajInfo(TrajInfo):
+    """Cannot be written as plain data in the second environment."""
+
+    made = 0
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        type(self).made += 1
+        if type(self).made % 3 == 2:
+            self.Unknown = object()
+
+
+def test_all_environments_of_a_vector_begin_new_episodes_if_one_cannot_be_restored():
+    PartlyUnknownTrajInfo.made = 0
+    samplers = [
+        make_sampler("serial", VECTORS, dict(lengths=(50,)), B=3, decorrelation=0, eval_n_envs=0, TrajInfoCls=PartlyUnknownTrajInfo)
+        for _ in range(2)
+    ]
+    try:
+        samplers[0].initialize(RecordingAgent(), seed=3)
+        samplers[0].obtain_samples(0)
+        state = samplers[0].state_dict()
+        assert [info is None for info in state["collector"]["traj_infos"]].count(True) == 1
+        samplers[1].initialize(RecordingAgent(), seed=3)
+        assert samplers[1].load_state_dict(state) == [0, 1, 2]
+        samples, _ = samplers[1].obtain_samples(1)
+        assert (samples.env.observation[0, :, 2] == 0).all() and (samples.agent.prev_action[0] == 0).all()
+    finally:
+        for sampler in samplers:
+            sampler.shutdown()
+
+
 def test_decorrelated_environments_start_at_different_steps_of_episodes():
     sampler = make_sampler("serial", VECTORS, dict(lengths=(3, 5)), B=4, decorrelation=50)
     sampler.initialize(RecordingAgent(), seed=3)
@@ -244,6 +281,50 @@ def test_decorrelated_environments_start_at_different_steps_of_episodes():
         assert samples.env.observation[0, :, 1].max() > 0
     finally:
         sampler.shutdown()
+
+
+def test_environments_that_wait_begin_with_a_first_observation_after_decorrelation():
+    sampler = make_sampler("serial", VECTORS, dict(lengths=(1,)), B=3, decorrelation=1, wait_reset=True, eval_n_envs=0)
+    sampler.initialize(RecordingAgent(), seed=3)
+    samples, _ = sampler.obtain_samples(0)
+    assert samples.env.valid[0].all() and samples.env.observation[0, :, 0].all()
+    sampler.shutdown()
+
+
+class ReusingVector(VectorEnv):
+    """Overwrites the actions that it is given, and the rewards of a step when it is reset. The reward is the action + 1."""
+
+    autoreset_mode = "Disabled"
+    resets_some = True
+
+    def __init__(self, num_envs):
+        self.n, self._reward, self.actions = num_envs, np.zeros(num_envs), []
+        self._action_space, self._observation_space = IntBox(0, 1000), FloatBox(-9, 9, shape=(4,))
+
+    def reset_into(self, observation_out, which=None):
+        self._reward[:] = -1
+        observation_out[slice(None) if which is None else which] = 0
+
+    def step_into(self, actions, observation_out):
+        self.actions.append(actions.copy())
+        self._reward[:] = actions + 1
+        actions[:] = -1
+        observation_out[...] = 1
+        return VectorStep(self._reward, np.array([len(self.actions) == 3, False]), np.zeros(2, bool))
+
+
+class KeepingTrajInfo(TrajInfo):
+    """Keeps actions and rewards."""
+
+    def step(self, observation, action, reward, done, agent_info, env_info):
+        self.setdefault("kept", []).append((action, reward))
+
+
+def test_the_traj_infos_of_decorrelation_may_keep_what_they_are_told():
+    vector = ReusingVector(2)
+    inputs = AgentInputs(np.zeros((2, 4), np.float32), np.zeros(2, np.int64), np.zeros(2, np.float32))
+    _, info = VectorCalls(vector, range(2)).start(inputs, KeepingTrajInfo, 4)
+    assert info.kept == [(actions[1], actions[1] + 1) for actions in vector.actions]
 
 
 CartPoleWithoutMask = functools.partial(gymnasium.make_vec, "CartPole-v1", vectorization_mode="vector_entry_point")
@@ -281,12 +362,88 @@ def make_different(num_envs):
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_different)), "have different spaces of observations"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_gym_vector), env=[{}] * 6), "one dictionary, not a list"),
         ("CPU, 2 workers", dict(EnvCls=[VectorEnvs(make_gym_vector)] * 6), "give one, not in a list"),
+        ("CPU, 2 workers", dict(EnvCls=lambda: BadVector(6)), "give EnvCls=VectorEnvs"),
+        ("CPU, 2 workers", dict(EnvCls=VECTORS, change_collector=lambda _: MyCollector), "MyCollector steps environments one by one"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(kind, settings, message, monkeypatch):
     monkeypatch.setattr("rlpyt.samplers.parallel.base.WorkerPool", lambda *args, **kwargs: pytest.fail("A process started."))
     with pytest.raises(ValueError, match=message):
         make_sampler(kind, **{"env": {}, **settings}).initialize(RecordingAgent(), affinity=KINDS[kind].affinity)
+
+
+class ReplacedLoop(CpuResetCollector):
+    """Steps environments one by one."""
+
+    collect_batch = MyCollector.collect_batch
+
+
+class ExtendedLoop(CpuResetCollector):
+    """Does something before each batch."""
+
+    def collect_batch(self, *args):
+        self.progress[0] += 0
+        return super().collect_batch(*args)
+
+
+def test_a_loop_that_steps_one_environment_of_a_vector_alone_is_told_but_one_that_is_extended_may_go_on():
+    sampler = make_sampler("serial", VECTORS, ENV, decorrelation=0, change_collector=lambda _: ReplacedLoop)
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="One environment of a vector cannot be stepped alone"):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+    assert_same_but_for_blanks(by_vectors("serial", "NextStep", change_collector=lambda _: ExtendedLoop), singly())
+
+
+def test_a_batch_whose_ends_are_not_recorded_tells_no_blank_rows():
+    batch = by_vectors("serial", "NextStep", n_batches=1).batches[0]
+    assert as_recorded(batch).env.valid is not None
+    unrecorded = batch._replace(env=batch.env._replace(ends_recorded=np.zeros_like(batch.env.ends_recorded)))
+    assert as_recorded(unrecorded).env.valid is None
+
+
+@pytest.mark.parametrize(
+    "kind, B, n_parts, settings",
+    [
+        ("async serial", 4, None, {}),
+        ("async serial", 3, None, dict(eval_n_envs=4, eval_max_steps=8)),
+        ("async CPU", 4, None, {}),
+        ("async serial", 6, 1, {}),
+        ("async serial", 9, 2, {}),
+        ("async CPU", 9, 2, {}),
+    ],
+)
+def test_vectors_that_do_not_fit_an_asynchronous_sampler_are_refused_by_the_process_that_trains(kind, B, n_parts, settings):
+    sampler = make_sampler(kind, VectorEnvs(make_gym_vector, n=3), {}, B=B, **{"eval_n_envs": 0, **settings})
+    if n_parts is not None:
+        sampler.async_initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="makes vectors of 3 environments, but sampling processes have"):
+        sampler.async_initialize(RecordingAgent(), seed=0) if n_parts is None else sampler.parts(n_parts)
+
+
+def test_vectors_that_fit_the_parts_of_an_asynchronous_sampler_are_accepted():
+    for kind, B in (("async serial", 6), ("async CPU", 12)):
+        sampler = make_sampler(kind, VectorEnvs(make_gym_vector, n=3), {}, B=B, eval_n_envs=0)
+        sampler.async_initialize(RecordingAgent(), seed=0)
+        assert [part.batch_spec.B for part in sampler.parts(2)] == [B // 2] * 2
+
+
+def test_float64_sums_of_env_info_are_those_of_single_environments():
+    class Summing(TrajInfo):
+        env_info_sums = (("Drift", "drift"),)
+
+    rng = np.random.default_rng(0)
+    T, B = 300, 2
+    drift, done = rng.standard_normal((T, B)) * 10 ** rng.uniform(-8, 8, (T, B)), np.zeros((T, B), bool)
+    done[[130, 271], [0, 1]] = True
+    env = EnvSamples(np.zeros((T, B)), np.ones((T, B), np.float32), None, done, namedtuple("info", "drift")(drift))
+    singly, at_once = ([Summing() for _ in range(B)] for _ in range(2))
+    one, other = (episode_tracker(Summing, infos, at_once=infos is at_once) for infos in (singly, at_once))
+    finished = [one.finish(b, t, Samples(None, env), None) for t, b in np.argwhere(done)]
+    one.end_batch(Samples(None, env))
+    for t, b in np.argwhere(done):
+        other.finish(np.array([b]), t, None)
+    assert other.end_batch(Samples(None, env)) == finished and at_once == singly
 
 
 def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():
@@ -343,4 +500,16 @@ def test_what_is_wrong_with_a_step_of_a_vector_is_told_with_environments_and_ste
         sampler.obtain_samples(0)
     text = "".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
     assert re.search("in the vector of environments (0 to 1|2 to 3), step 5 of batch 0", text)
+    sampler.shutdown()
+
+
+def test_a_vector_that_resets_in_the_same_step_must_return_the_last_observation():
+    class Forgetful(BadVector):
+        autoreset_mode = "SameStep"
+
+    wrong = dict(terminated=np.array([False, True]))
+    sampler = make_sampler("serial", VectorEnvs(Forgetful), dict(wrong), B=2, eval_n_envs=0, decorrelation=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="SAME_STEP vector must return final_observation where an episode ends"):
+        sampler.obtain_samples(0)
     sampler.shutdown()

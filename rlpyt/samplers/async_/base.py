@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlpyt.envs.vector import VectorEnvs
 from rlpyt.samplers.base import set_traj_info_attributes
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.types import AsyncAgent, BatchSpec, Samples
@@ -30,6 +31,7 @@ class AsyncSamplerMixin(SamplerMixin):
     """
 
     async_ = True
+    has_workers = False  # Whether worker processes share the environments of a sampling process.
     agent: AsyncAgent
 
     def async_initialize(
@@ -48,8 +50,12 @@ class AsyncSamplerMixin(SamplerMixin):
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
             seed: of the run; each environment has its own stream of random numbers, whichever process it is in.
             n_batches: batches to fill in turn, at least 2.
+
+        Raises:
+            ValueError: vectors of a given size (`VectorEnvs` with `n`) do not fit the number of environments.
         """
         self.shutdown()
+        self._check_vectors(range(self.batch_spec.B), range(self.eval_n_envs), is_split_later=True)
         examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, n_batches=n_batches)
         agent.async_initialize()
         return self.double_buffer, examples
@@ -63,9 +69,10 @@ class AsyncSamplerMixin(SamplerMixin):
         """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for separate processes.
 
         Raises:
-            ValueError: there are not enough environments.
+            ValueError: there are not enough environments, or vectors of a given size do not fit the shares.
         """
         if n == 1:
+            self._check_vectors(range(self.batch_spec.B), range(self.eval_n_envs), self.has_workers)
             return [self]
         each = 2 if self.alternating else 1
         B = self.batch_spec.B
@@ -75,7 +82,19 @@ class AsyncSamplerMixin(SamplerMixin):
                 f"{', an even number each' if self.alternating else ''}: give the sampler more, or affinity['sampler'] fewer entries."
             )
         shares = [range(each * share.start, each * share.stop) for share in split_evenly(B // each, n)]
-        return [self._part(*share) for share in zip(shares, split_evenly(self.eval_n_envs, n))]
+        eval_shares = split_evenly(self.eval_n_envs, n)
+        for share in zip(shares, eval_shares):
+            self._check_vectors(*share, self.has_workers)
+        return [self._part(*share) for share in zip(shares, eval_shares)]
+
+    def _check_vectors(self, columns: range, eval_envs: range, is_split_later: bool) -> None:
+        """Raise ValueError if vectors of a given size do not fit; `is_split_later`: whether several processes share these columns."""
+        for EnvCls, share, total in (
+            (self.EnvCls, columns, f"batch_B={self.batch_spec.B}"),
+            (self.eval_EnvCls, eval_envs, f"eval_n_envs={self.eval_n_envs}"),
+        ):
+            if isinstance(EnvCls, VectorEnvs) and share and not (is_split_later and EnvCls.n and len(share) % EnvCls.n == 0):
+                EnvCls.check_share(len(share), f"sampling processes have {len(share)} of {total}")
 
     def _part(self, columns: range, eval_envs: range) -> Any:
         part = copy.copy(self)
@@ -136,3 +155,5 @@ class AsyncSamplerMixin(SamplerMixin):
 
 class AsyncParallelSamplerMixin(AsyncSamplerMixin):
     """For samplers with worker processes."""
+
+    has_workers = True

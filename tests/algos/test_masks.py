@@ -16,12 +16,13 @@ from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
-from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.dqn import DQN, scaled_log_policy
 from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC
+from rlpyt.distributions.epsilon_greedy import masked_q
 from rlpyt.models.dqn.mlp_catdqn_model import MlpCatDqnModel
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
 from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
@@ -37,7 +38,10 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 
 
 def poisoned(ModelCls, sizes, of_critics=False):
-    """A model whose outputs for masked actions, which the observation tells, are all `poison`; [*lead,n,...], or [*lead,n_critics,n] `of_critics`."""
+    """A model whose outputs for masked actions, which the observation tells, are all `poison`.
+
+    Its outputs are [*lead,n,...], or [*lead,n_critics,n] if `of_critics`.
+    """
 
     class Poisoned(ModelCls):
         uses_prev_action = getattr(ModelCls, "uses_prev_action", True)
@@ -88,8 +92,16 @@ CASES = {
 
 
 QUICK = [
-    "double, prioritized, three steps", "categorical", "Munchausen", "QR-DQN", "Munchausen IQN", "discrete SAC", "R2D1", "PPO", "PPO, several",
-]  # fmt: skip
+    "double, prioritized, three steps",
+    "categorical",
+    "Munchausen",
+    "QR-DQN",
+    "Munchausen IQN",
+    "discrete SAC",
+    "R2D1",
+    "PPO",
+    "PPO, several",
+]
 
 
 def train(name, poison, wait_reset):
@@ -142,3 +154,27 @@ def test_training_is_the_same_whatever_the_network_says_about_masked_actions(nam
     others, poisoned_parameters = train(name, poison, wait_reset)
     assert len(losses) >= 3 and np.isfinite(losses).all() and others == losses
     assert all(np.array_equal(value, poisoned_parameters[name]) for name, value in parameters.items())
+
+
+def test_values_and_rewards_of_munchausen_are_those_of_the_allowed_actions():
+    algo, qs, mask = (
+        DQN(munchausen=True, munchausen_min=-float("inf")),
+        torch.randn(50, 6),
+        torch.tensor([1, 0, 1, 1, 0, 0]).bool().expand(50, 6),
+    )
+    masked = masked_q(qs, mask)
+    allowed = qs[mask].reshape(50, 3)
+    torch.testing.assert_close(algo.next_values(masked, masked), algo.next_values(allowed, allowed))
+    action = torch.full((50,), 2)
+    rewards = algo.munchausen_reward(action, masked)
+    torch.testing.assert_close(rewards, algo.munchausen_reward(action - 1, allowed))
+    assert rewards.isfinite().all()
+
+
+def test_values_of_munchausen_without_masks_are_those_of_its_formula_bit_for_bit():
+    algo, qs, quantiles = DQN(munchausen=True), 3 * torch.randn(500, 6), torch.randn(500, 6, 8)
+    scaled_log_pi = scaled_log_policy(qs, algo.munchausen_temperature)
+    pi = (scaled_log_pi / algo.munchausen_temperature).exp()
+    assert (pi == 0).any()
+    assert torch.equal(algo.next_values(qs, qs), (pi * (qs - scaled_log_pi)).sum(dim=1))
+    assert torch.equal(algo.next_values(quantiles, qs), (pi[..., None] * (quantiles - scaled_log_pi[..., None])).sum(dim=1))

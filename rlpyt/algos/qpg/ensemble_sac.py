@@ -41,7 +41,7 @@ class EnsembleSAC(SAC):
         n_target_critics: number of critics, drawn anew for each update, whose least value is the target; None for all.
         policy_value: "min" or "mean" over the critics, which the policy maximizes.
         policy_update_interval: gradient updates of the critics per update of the policy and of α.
-        n_dropped_quantiles: Targets pool the quantiles of all critics, and drop the largest: this many per critic.
+        n_dropped_quantiles: targets pool the quantiles of all critics, and drop the largest: this many per critic.
 
     Raises:
         ValueError: a setting is not possible.

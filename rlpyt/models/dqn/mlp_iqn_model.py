@@ -38,7 +38,8 @@ class MlpIqnModel(Model):
         sizes = [128, 128] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
         if not sizes:
             raise ValueError(
-                f"{type(self).__name__}: hidden_sizes={hidden_sizes!r} needs at least one layer: its output is multiplied by the embedding of the fractions."
+                f"{type(self).__name__}: hidden_sizes={hidden_sizes!r} needs at least one layer: its output is multiplied by "
+                "the embedding of the fractions."
             )
         self.observation = ObservationVector(observation_shape, n_observations)
         self.first = MlpModel(self.observation.size, sizes[:1])

@@ -101,7 +101,7 @@ class BaseAgent(Recorded):
         parameters_version: in asynchronous training, how often parameters were sent to samplers; in a sampler, the version it has.
         clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
         rescale_actions: environments get actions rescaled from [-1,1] to the bounds of their space, before they are clipped: True for
-            every Box, "auto" for those whose components have not all the same bounds -a and a.
+            every Box, "auto" for every Box, except those with the same bounds -a and a in all components.
         acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
             copy the outputs themselves set it.
     """

@@ -107,6 +107,7 @@ _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for bo
     "AtariDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
     "MlpCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
     "AtariCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
+    "QuantileAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent with CategoricalDQN, or {_DQN}.multi_input.MultiInputDqnAgent with DQN",
     "MlpR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
     "AtariR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",

@@ -36,7 +36,7 @@ class Distribution:
         return dist_info
 
     def possible(self, x: Any, dist_info: DistInfo) -> Any:
-        """Return samples `x` with the most likely value in place of each whose probability is 0.
+        """Replace each sample of probability 0 by the most likely value; return the samples.
 
         `sample` never draws those on a CPU. On a GPU, which adds up probabilities in another order, rounding might let it happen.
         """

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.spaces.parts import leaf_spaces
 from rlpyt.types import CompletedAgent
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import fields_of
@@ -412,6 +413,17 @@ class ActionForm(NamedTuple):
         """Return the form that an agent's attributes `clip_actions` and `rescale_actions` say."""
         completed = CompletedAgent(agent)
         return cls(completed.clip_actions, completed.rescale_actions)
+
+
+def rescales(space: Any, form: ActionForm) -> bool:
+    """Return whether actions of this form are rescaled on their way to environments with this action space."""
+    for leaf in leaf_spaces(space):
+        rescaling = CompletedSpace(leaf).rescaling
+        if form.rescale and rescaling is not None:
+            ends = np.stack([-np.ones(leaf.shape), np.ones(leaf.shape)])
+            if not np.array_equal(rescaling(everywhere=form.rescale is True)(ends), ends):
+                return True
+    return False
 
 
 def for_envs(space: Any, form: ActionForm) -> Callable[[Any], Any]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
+
+from rlpyt.algos.pg.base import CompletedPgAgent
 from rlpyt.algos.qpg.base import CompletedQAgent
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.minari import from_minari
+from rlpyt.replays.base import CompletedReplay
 from rlpyt.replays.episode import EpisodeReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.runners.protocols import CompletedAlgorithm, CompletedSampler
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import check_form
@@ -18,6 +25,8 @@ from rlpyt.utils.settings import ANYTHING, checked
 
 class OfflineRl(MinibatchRlEval):
     """Trains on the episodes of a data set; the sampler plays evaluations only.
+
+    An agent that normalizes observations does it by the statistics of all observations of the data set.
 
     The data set fills the replay buffer of the algorithm, which may be any that learns from replay: those of `rlpyt.algos.offline`, but
     also DQN or TD3 (with ``behavior_cloning=2.5``, say). n-step returns, priorities and time limits are those of replay.
@@ -57,10 +66,21 @@ class OfflineRl(MinibatchRlEval):
         self._draws = None
         episodes = episodes_of(self.dataset)
         algo.min_steps_learn = 0
-        algo.replay_size = len(episodes) + 2 * CompletedAlgorithm(algo).n_step_return + 1  # Replay leaves out a few newest steps.
+        n_step = CompletedAlgorithm(algo).n_step_return
+        algo.replay_size = len(episodes) + 2 * n_step + 1 + _n_frames(episodes)
         n_itr = super().startup()
+        # Replay never draws the first and the last few rows, so these are blank.
+        n_blank = CompletedReplay(algo.replay_buffer).min_rows - 1
+        n_after = min(n_step, n_blank)
+        self._append_blank(n_blank - n_after, episodes)
+        agent = CompletedPgAgent(self.agent)
+        normalizes = agent.update_obs_rms is not None and agent.normalizes_observations
         for i in range(episodes.n_episodes):
-            algo.append(episodes.select([i]).to_samples()[0])
+            samples, _ = episodes.select([i]).to_samples()
+            algo.append(samples)
+            if normalizes and self._draws is None:  # A resumed run has the statistics already.
+                agent.update_obs_rms(samples.env.observation)  # type: ignore[misc]
+        self._append_blank(n_after, episodes)
         algo.min_itr_learn, algo.updates_per_optimize = 0, 1
         algo.start_with_empty_replay(0)  # A resumed run does not wait for samples either.
         if self._draws is not None:
@@ -68,6 +88,14 @@ class OfflineRl(MinibatchRlEval):
         CompletedQAgent(self.agent).give_min_itr_learn(0)
         logger.log(f"Training on {len(episodes):,} steps of {episodes.n_episodes:,} episodes.")
         return n_itr
+
+    def _append_blank(self, n: int, episodes: EpisodeBatch) -> None:
+        """Append `n` rows of zeros, each an episode, to the replay buffer."""
+        if n:
+            first, _ = episodes.select([0]).to_samples()
+            rows = torch.zeros(n, dtype=torch.long)  # n times the first row
+            blank = buffer_func(first._replace(agent=first.agent[rows], env=first.env[rows]), torch.zeros_like)
+            self.algo.append(blank._replace(env=blank.env._replace(done=torch.ones_like(blank.env.done))))  # type: ignore[attr-defined]
 
     def counters(self) -> dict:
         """Add what decides which samples are replayed next: random numbers and priorities."""
@@ -87,6 +115,12 @@ class OfflineRl(MinibatchRlEval):
         self.store_diagnostics(itr, [], opt_info)
         self._count_steps(itr)
         self._itr = itr
+
+
+def _n_frames(episodes: EpisodeBatch) -> int:
+    """Return C if observations are images [C,H,W], which replay may take for the C latest frames, else 1."""
+    shape = np.shape(episodes.observations) if not isinstance(episodes.observations, Mapping | tuple) else ()
+    return shape[1] if len(shape) == 4 else 1
 
 
 def episodes_of(dataset: Any) -> EpisodeBatch:

@@ -13,11 +13,13 @@ from tiers import full, learning
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.multi_input import MultiInputFfAgent, MultiInputLstmAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.envs.gym import GymEnvWrapper
@@ -38,7 +40,17 @@ ACTIONS = {kind: GymSpaceWrapper(space, name="action") for kind, space in Masked
 CASES = {
     **{
         cls.__name__: (cls, VECTORS, "discrete")
-        for cls in (MlpFfAgent, MlpLstmAgent, MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent, MlpCompositeFfAgent)
+        for cls in (
+            MlpFfAgent,
+            MlpLstmAgent,
+            MlpDqnAgent,
+            MlpCatDqnAgent,
+            MlpQrDqnAgent,
+            MlpIqnAgent,
+            MlpR2d1Agent,
+            MlpCompositeFfAgent,
+            DiscreteSacAgent,
+        )
     },
     **{cls.__name__: (cls, IMAGES, "discrete") for cls in (AtariFfAgent, AtariLstmAgent, AtariDqnAgent)},
     "several": (MlpCompositeFfAgent, VECTORS, "several"),
@@ -161,6 +173,22 @@ def test_training_sees_the_masks_of_the_steps_and_has_finite_gradients(name):
     assert all(parameter.grad.isfinite().all() for parameter in agent.parameters())
     for parameter in agent.parameters():
         parameter.grad = None
+
+
+def test_the_policy_of_discrete_sac_is_the_one_without_masks_given_that_nothing_masked_is_drawn():
+    agent, rng = make("DiscreteSacAgent"), np.random.default_rng(4)
+    masks = random_masks([6], 40, rng=rng)
+    masked, allowed = observations(VECTORS, masks, rng), masks.bool()
+    pi, log_pi, _ = agent.pi(masked, *nulls("discrete", 40))
+    free, log_free, _ = agent.pi(masked.observation, *nulls("discrete", 40))
+    torch.testing.assert_close(pi, free * masks / (free * masks).sum(-1, keepdim=True))
+    torch.testing.assert_close(log_pi[allowed], pi[allowed].log())
+    assert log_pi.isfinite().all() and torch.equal(free, log_free.exp())
+    expected = torch.stack([-(p[p > 0] * p[p > 0].log()).sum() for p in pi])
+    torch.testing.assert_close(-(pi * log_pi).sum(-1), expected)
+    blank, log_blank, _ = agent.pi(masked._replace(action_mask=torch.zeros_like(masks)), *nulls("discrete", 40))
+    torch.testing.assert_close((blank, log_blank), (free, log_free))
+    assert torch.equal(agent.q(masked, *nulls("discrete", 40)), agent.q(masked.observation, *nulls("discrete", 40)))
 
 
 def test_an_allowed_action_is_drawn_even_if_the_network_never_wants_it():

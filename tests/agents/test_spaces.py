@@ -17,6 +17,7 @@ from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
+from rlpyt.agents.dqn.quantile_agents import QuantileAgent
 from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
@@ -205,6 +206,7 @@ def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
 FOR_BOTH = [
     MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent,
     MlpR2d1Agent, MlpR2d1AlternatingAgent, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent,
+    MlpQrDqnAgent, MlpIqnAgent, AtariQrDqnAgent, AtariIqnAgent,
 ]  # fmt: skip
 
 
@@ -214,7 +216,12 @@ def test_for_images_and_vectors_together_agents_name_one_that_takes_them(AgentCl
     is_continuous = issubclass(AgentCls, (MlpGaussianFfAgent, MujocoLstmAgent))
     action = declared("Box(-1, 1, (2,))" if is_continuous else "Discrete(3)")
     says = refusal(AgentCls, observation, action) or capsys.readouterr().out
-    module, _, name = re.search(r"Use ([\w.]+), which", says)[1].rpartition(".")
-    better = getattr(importlib.import_module(module), name)
-    assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
-    assert refusal(better, observation, action) is None and "WARNING" not in capsys.readouterr().out
+    advice = re.search(r"Use (.+), which", says)[1]
+    for path in advice.split(", or "):
+        path, _, algo = path.partition(" with ")
+        module, _, name = path.rpartition(".")
+        better = getattr(importlib.import_module(module), name)
+        assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
+        assert refusal(better, observation, action) is None and "WARNING" not in capsys.readouterr().out
+        assert algo in ("", {"MultiInputDqnAgent": "DQN", "MultiInputCatDqnAgent": "CategoricalDQN"}.get(name))
+    assert (" with " in advice) == issubclass(AgentCls, QuantileAgent)  # QuantileDQN trains no agent for structures.

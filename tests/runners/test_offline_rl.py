@@ -9,8 +9,10 @@ import pytest
 import torch
 from tiers import full, learning, thinned
 
+from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.algos.dqn.dqn import DQN
@@ -18,6 +20,7 @@ from rlpyt.algos.offline.behavior_cloning import BehaviorCloning
 from rlpyt.algos.offline.iql import IQL
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.specs import EnvSpec
 from rlpyt.episodes import EpisodeBatch, StepType
@@ -70,6 +73,22 @@ def cartpole():
 @pytest.fixture(scope="module")
 def pendulum():
     return record("Pendulum-v1", swing, 1000)
+
+
+class FramesGymEnv(gymnasium.Env):
+    """Stacks of frames that stay black; episodes have one step."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8), gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((4, 36, 36), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((4, 36, 36), np.uint8), 0.0, True, False, {}
+
+
+def make_frames():
+    return GymEnvWrapper(FramesGymEnv())
 
 
 def runner(algo, agent, dataset, id, n_steps=20, **settings):
@@ -127,6 +146,67 @@ def test_the_replay_buffer_has_the_transitions_of_the_data_set(cartpole):
         assert cartpole.terminals.any()
     finally:
         parts.shutdown()
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(n_step_return=3), dict(n_step_return=3, prioritized_replay=True)], ids=str)
+def test_every_step_of_the_data_set_is_drawn_and_nothing_else(settings):
+    T, paths = 5, []
+    types = StepType.from_flags(np.arange(T) == 0, np.arange(T) == T, np.arange(T) == T - 1)
+    for k in range(2):
+        observations = np.repeat(np.arange(1, T + 2, dtype=np.float32)[:, None] + 100 * k, 4, axis=1)
+        rewards = np.where(np.arange(T) == T - 1, 1.0 + k, 0)
+        paths.append(dict(observations=observations, actions=np.ones(T, np.int64), rewards=rewards, step_types=types))
+    spec = EnvSpec(gymnasium.spaces.Box(-1e3, 1e3, (4,), np.float32), gymnasium.spaces.Discrete(2), T)
+    algo = DQN(**settings)
+    parts = runner(algo, MlpDqnAgent(model_kwargs=SMALL), EpisodeBatch.from_list(spec, paths), "CartPole-v1")
+    parts.startup()
+    try:
+        batch, n = algo.replay_buffer.sample_batch(1000), algo.n_step_return
+        drawn = batch.agent_inputs.observation[:, 0].numpy()
+        assert set(drawn) == {100 * k + t + 1 for k in range(2) for t in range(T)}
+        k, t = np.divmod(drawn.astype(int) - 1, 100)
+        assert (batch.action == 1).all()
+        assert (batch.agent_inputs.prev_action.numpy() == (t > 0)).all() and (batch.agent_inputs.prev_reward == 0).all()
+        ends = t + n >= T
+        assert (batch.done_n.numpy() == ends).all()
+        np.testing.assert_allclose(batch.return_.numpy(), np.where(ends, (1 + k) * algo.discount ** (T - 1.0 - t), 0), rtol=1e-5)
+    finally:
+        parts.shutdown()
+
+
+def test_every_stack_of_frames_is_drawn_and_nothing_else():
+    T = 6
+    types = StepType.from_flags(np.arange(T) == 0, np.arange(T) == T, np.arange(T) == T - 1)
+    frames = np.arange(1, T + 2, dtype=np.uint8)
+    stacks = np.stack([np.pad(frames, (3, 0))[t : t + 4] for t in range(T + 1)])  # [T+1,C]
+    observations = np.broadcast_to(stacks[..., None, None], (T + 1, 4, 36, 36)).copy()
+    path = dict(observations=observations, actions=np.zeros(T, np.int64), rewards=np.zeros(T), step_types=types)
+    spec = EnvSpec(gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8), gymnasium.spaces.Discrete(3), T)
+    algo = DQN()
+    sampler = SerialSampler(make_frames, {}, batch_T=1, batch_B=1, eval_n_envs=1, eval_max_steps=10, max_decorrelation_steps=0)
+    agent = AtariDqnAgent()
+    parts = OfflineRl(dataset=EpisodeBatch.from_list(spec, [path]), algo=algo, agent=agent, sampler=sampler, n_steps=2, seed=0)
+    parts.startup()
+    try:
+        drawn = algo.replay_buffer.sample_batch(300).agent_inputs.observation[:, :, 0, 0].numpy()
+        assert {tuple(stack) for stack in drawn.tolist()} == {tuple(stack) for stack in stacks[:-1].tolist()}
+    finally:
+        parts.shutdown()
+
+
+def test_observations_are_normalized_by_the_statistics_of_the_data_set_once(pendulum, tmp_path):
+    def statistics(n_steps, directory, **settings):
+        agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True, hidden_sizes=[8]))
+        parts = runner(BehaviorCloning(batch_size=8), agent, pendulum, "Pendulum-v1", n_steps=n_steps, **settings)
+        run(parts, directory)
+        return agent.model.obs_rms
+
+    for n_steps, settings in ((10, {}), (20, dict(resume_from=tmp_path / "run_0"))):
+        rms = statistics(n_steps, tmp_path, **settings)
+        observations = torch.as_tensor(pendulum.observations, dtype=torch.float32)
+        assert rms.count == len(observations) == 1000
+        torch.testing.assert_close(rms.mean, observations.mean(0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(rms.var, observations.var(0, correction=0), rtol=1e-3, atol=1e-5)
 
 
 def test_data_sets_come_in_several_forms(cartpole, tmp_path, monkeypatch):

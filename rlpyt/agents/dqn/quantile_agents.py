@@ -16,6 +16,9 @@ from rlpyt.utils.tensor import midpoints
 class QuantileAgent(DqnAgent):
     """Epsilon-greedy on means of quantiles of the return, with a target network. Subclasses say at which fractions.
 
+    If observations come with a mask of actions, masked actions are never chosen. Their quantiles are those of the network: an algorithm
+    masks means of quantiles.
+
     `fractions` and `target_fractions` return the fractions at which the algorithm learns, and at which it computes targets.
     """
 
@@ -34,7 +37,8 @@ class QuantileAgent(DqnAgent):
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient; q are means of quantiles."""
         q = self._to_cpu(self._quantiles(unwrap_ddp(self.model), observation, prev_action, prev_reward).mean(dim=-1))
-        return AgentStep(self.distribution.sample(q), AgentInfo(q))
+        q = self._masked(q, observation)
+        return AgentStep(self._sample(q, observation), AgentInfo(q))
 
     def __call__(
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, fractions: torch.Tensor | None = None

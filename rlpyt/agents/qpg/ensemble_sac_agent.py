@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import AgentStep
+from rlpyt.agents.base import AgentStep, action_mask
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.agents.qpg.sac_base import AgentInfo, SquashedGaussianAgent
 from rlpyt.agents.spaces import ONE_NUMBER
@@ -17,6 +17,7 @@ from rlpyt.models.batch_renorm import by_running_statistics
 from rlpyt.models.qpg.ensemble import QEnsembleModel
 from rlpyt.models.qpg.mlp import PiCategoricalMlpModel
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.masked import split
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, checked
 
@@ -89,12 +90,12 @@ class EnsembleAgent(QpgAgent):
         """
         is_plain = self._q_frozen or not torch.is_grad_enabled()
         model = unwrap_ddp(self.q_model) if is_plain else self.q_model
-        return model(*self._to_device((observation, prev_action, prev_reward, *action)))
+        return model(*self._to_device((split(observation)[0], prev_action, prev_reward, *action)))
 
     @torch.no_grad()
     def target_q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
         """Return what `q` does, by the target network."""
-        return self.target_q_model(*self._to_device((observation, prev_action, prev_reward, *action)))
+        return self.target_q_model(*self._to_device((split(observation)[0], prev_action, prev_reward, *action)))
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return what the algorithm needs of the policy, with gradient."""
@@ -144,6 +145,8 @@ class DiscreteSacAgent(EnsembleAgent):
 
     The state dict has the keys model (the policy), q_model, and target_q_model if there are target networks.
 
+    If observations come with a mask of actions (see `rlpyt.spaces.masked`), masked actions have probability 0, also in training.
+
     Its settings are those of `EnsembleAgent`, without n_quantiles, and:
 
     Args:
@@ -165,14 +168,31 @@ class DiscreteSacAgent(EnsembleAgent):
         self.distribution = Categorical(dim=int(action_space.n))
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfo]:
-        """Return probabilities of all actions and their logarithms, both [*lead,n], and dist_info, all with gradient to the policy."""
+        """Return probabilities of all actions and their logarithms, both [*lead,n], and dist_info, all with gradient to the policy.
+
+        The logarithms of masked actions are 0, so that products with their probabilities, which are 0, are 0.
+        """
         log_pi = self.model(*self._model_inputs(observation, prev_action, prev_reward))
-        pi = log_pi.exp()
+        pi, log_pi = _given_mask(log_pi, action_mask(observation, log_pi.device))
         return pi, log_pi, DistInfo(pi)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(dist_info [*lead,n])) on the CPU, without gradient."""
-        pi = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward))).exp()
-        action = pi.argmax(dim=-1) if self._mode == "eval" else self.distribution.sample(DistInfo(pi))
-        return AgentStep(action, AgentInfo(DistInfo(pi)))
+        log_pi = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        mask = action_mask(observation, log_pi.device)
+        dist_info = DistInfo(_given_mask(log_pi, mask)[0])
+        action = dist_info.prob.argmax(dim=-1) if self._mode == "eval" else self.distribution.sample(dist_info)
+        return AgentStep(action if mask is None else self.distribution.possible(action, dist_info), AgentInfo(dist_info))
+
+
+def _given_mask(log_pi: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return probabilities and their logarithms, both 0 for actions whose `mask` is False, for logarithms [*lead,n] without mask.
+
+    Where no action is allowed, all are. A mask that is None changes nothing.
+    """
+    if mask is None:
+        return log_pi.exp(), log_pi
+    masked = ~mask & mask.any(dim=-1, keepdim=True)
+    log_pi = torch.log_softmax(log_pi.masked_fill(masked, -torch.inf), dim=-1)
+    return log_pi.exp(), log_pi.masked_fill(masked, 0)

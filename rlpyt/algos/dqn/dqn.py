@@ -216,7 +216,8 @@ class DQN(OffPolicyAlgorithm):
             return select_at_indexes(qs.argmax(dim=-1), values)
         scaled_log_pi = scaled_log_policy(qs, self.munchausen_temperature)
         scaled_log_pi = scaled_log_pi.reshape(*qs.shape, *[1] * (values.dim() - qs.dim()))
-        return ((scaled_log_pi / self.munchausen_temperature).exp() * (values - scaled_log_pi)).sum(dim=1)
+        pi = (scaled_log_pi / self.munchausen_temperature).exp()
+        return (pi * torch.where(pi > 0, values - scaled_log_pi, 0)).sum(dim=1)  # A masked action has π = 0 and log π = -∞.
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set the exponent of importance sampling, which changes linearly once learning has begun, always one iteration late."""

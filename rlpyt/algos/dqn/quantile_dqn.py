@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import action_mask
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.distributions.epsilon_greedy import masked_q
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import POSITIVE, checked
 from rlpyt.utils.tensor import quantile_huber, select_at_indexes
 
 
 class QuantileDQN(DQN):
-    """Learns quantiles of the return. The agent decides of which fractions: fixed ones make it QR-DQN, random ones IQN.
+    """Learns quantiles of the return. The agent chooses the fractions: fixed ones make it QR-DQN, random ones IQN.
 
     It has the settings of `rlpyt.algos.dqn.dqn.DQN`, and:
 
@@ -73,10 +75,11 @@ class QuantileDQN(DQN):
         quantiles = select_at_indexes(samples.action, agent(*samples.agent_inputs, fractions))  # [n,N]
         with torch.no_grad():
             next_quantiles = agent.target(*samples.target_inputs, agent.target_fractions(n))  # [n,A,M]
-            next_qs = (agent(*samples.target_inputs) if self.double_dqn else next_quantiles).mean(dim=-1)  # [n,A]
+            next_qs = masked_means(agent(*samples.target_inputs) if self.double_dqn else next_quantiles, samples.target_inputs)  # [n,A]
             return_ = samples.return_
             if self.munchausen:
-                return_ = return_ + self.munchausen_reward(samples.action, agent.target(*samples.agent_inputs).mean(dim=-1))
+                qs = masked_means(agent.target(*samples.agent_inputs), samples.agent_inputs)
+                return_ = return_ + self.munchausen_reward(samples.action, qs)
             discount = bootstrap_discount(samples, self.discount, self.n_step_return)
             y = return_[:, None] + discount[:, None] * self.next_values(next_quantiles, next_qs)  # [n,M]
 
@@ -85,3 +88,9 @@ class QuantileDQN(DQN):
         if self.prioritized_replay:
             losses = losses * samples.is_weights
         return losses.mean(), priorities
+
+
+def masked_means(quantiles: torch.Tensor, inputs: Any) -> torch.Tensor:
+    """Return means [n,A] of quantiles [n,A,N]: minus infinity for actions that the observation in `inputs` masks."""
+    observation, *_ = inputs
+    return masked_q(quantiles.mean(dim=-1), action_mask(observation, quantiles.device))

@@ -10,6 +10,7 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm
+from rlpyt.envs.base import ActionForm, rescales
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import checked
@@ -21,6 +22,9 @@ _NEVER = 2**62  # gradient updates; there is no target network.
 
 class BehaviorCloning(OffPolicyAlgorithm):
     """Maximizes the likelihood of replayed actions, for any policy gradient agent without recurrent state.
+
+    Actions are in the units of the environment, so the agent must not rescale its actions to them. An agent that normalizes observations
+    does it by the statistics of the data set, which `rlpyt.runners.offline_rl.OfflineRl` gives it.
 
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, except those of targets.
 
@@ -43,16 +47,21 @@ class BehaviorCloning(OffPolicyAlgorithm):
         super().__init__(target_update_interval=_NEVER, **settings)
 
     def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
-        """Check that the agent has a distribution with likelihoods.
+        """Check that the agent has a distribution with likelihoods of the environment's actions.
 
         Raises:
-            ValueError: it has none, or a recurrent state.
+            ValueError: it has none, or a recurrent state, or it rescales its actions for the environment.
         """
         is_suitable = has_all(agent.distribution, "log_likelihood") and not agent.recurrent and has_all(agent, "value")
         if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):
             raise ValueError(
                 f"{type(self).__name__} needs a policy gradient agent without recurrent state, such as MlpFfAgent or MujocoFfAgent of "
                 f"rlpyt.agents.pg; {type(agent).__name__} is not one."
+            )
+        if self.trains_by("optimize_agent", "update", "loss") and rescales(agent.env_spaces.action, ActionForm.of(agent)):
+            raise ValueError(
+                f"{type(self).__name__} learns recorded actions in the units of the environment, but {type(agent).__name__} acts in [-1,1] "
+                "and rescales to these units: give the agent rescale_actions=False."
             )
         super()._prepare(agent, *args, **kwargs)
 
@@ -61,6 +70,7 @@ class BehaviorCloning(OffPolicyAlgorithm):
         self.rank = rank
         parameters = self.agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        self.schedule_rates((self.optimizer, self.learning_rate))
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 

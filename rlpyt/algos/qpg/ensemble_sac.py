@@ -41,8 +41,7 @@ class EnsembleSAC(SAC):
         n_target_critics: number of critics, drawn anew for each update, whose least value is the target; None for all.
         policy_value: "min" or "mean" over the critics, which the policy maximizes.
         policy_update_interval: gradient updates of the critics per update of the policy and of α.
-        n_dropped_quantiles: if critics estimate quantiles, targets are the quantiles of all critics together, without this many times the
-            number of critics of the largest ones.
+        n_dropped_quantiles: targets pool the quantiles of all critics, and drop the largest: this many per critic.
 
     Raises:
         ValueError: a setting is not possible.
@@ -233,7 +232,8 @@ class DiscreteSAC(EnsembleSAC):
     It has the settings of `EnsembleSAC`, without those of actions that are vectors and of quantiles, and:
 
     Args:
-        target_entropy: policy entropy for which α is tuned. "auto" means 0.98 times that of the uniform distribution.
+        target_entropy: policy entropy for which α is tuned. "auto" means 0.98 times that of the uniform distribution
+            over all actions; if masks allow few of them, give a lower one.
     """
 
     OptInfoCls = DiscreteOptInfo
@@ -255,7 +255,7 @@ class DiscreteSAC(EnsembleSAC):
         next_pi, next_log_pi, _ = self.agent.target_pi(*samples.target_inputs)
         q, next_q = self.q_and_next_q(samples, (), ())  # [n,n_critics,A]
         with torch.no_grad():
-            value = (next_pi * (self.least(next_q) - alpha * next_log_pi)).sum(dim=-1)
+            value = expectation(next_pi, self.least(next_q) - alpha * next_log_pi)
         return select_at_indexes(samples.action, q.transpose(1, 2)), self.discounted(samples, value)
 
     def policy_losses(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple]:
@@ -264,7 +264,12 @@ class DiscreteSAC(EnsembleSAC):
         with torch.no_grad(), self.freeze_q():
             q = self.value_for_policy(self.agent.q(*samples.agent_inputs))  # [n,A]
         minus_entropy = (pi * log_pi).sum(dim=-1)
-        return (pi * (alpha * log_pi - q)).sum(dim=-1), minus_entropy, (-minus_entropy,)
+        return expectation(pi, alpha * log_pi - q), minus_entropy, (-minus_entropy,)
+
+
+def expectation(pi: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return ``sum_a π(a) value(a)`` [n] for [n,A]. Values of actions with probability 0, such as masked ones, have no influence."""
+    return (pi * torch.where(pi > 0, values, 0)).sum(dim=-1)
 
 
 def _concatenated(a: Any, b: Any) -> Any:

@@ -37,7 +37,10 @@ class MlpIqnModel(Model):
         self.dueling = dueling
         sizes = [128, 128] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
         if not sizes:
-            raise ValueError(f"{type(self).__name__}: hidden_sizes={hidden_sizes!r} must have a layer, whose output fractions multiply.")
+            raise ValueError(
+                f"{type(self).__name__}: hidden_sizes={hidden_sizes!r} needs at least one layer: its output is multiplied by "
+                "the embedding of the fractions."
+            )
         self.observation = ObservationVector(observation_shape, n_observations)
         self.first = MlpModel(self.observation.size, sizes[:1])
         self.head = QuantileHead(make_head(sizes[0], sizes[1:], output_size, dueling), sizes[0])

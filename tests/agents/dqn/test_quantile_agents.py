@@ -124,5 +124,5 @@ def test_a_number_of_quantiles_for_the_model_alone_is_refused():
 
 
 def test_a_model_without_hidden_layers_has_nothing_to_multiply():
-    with pytest.raises(ValueError, match="hidden_sizes=.* must have a layer"):
+    with pytest.raises(ValueError, match="hidden_sizes=.* needs at least one layer"):
         make("iqn", hidden_sizes=[])

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from rlpyt.algos.offline.behavior_cloning import BehaviorCloning
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.spaces.float_box import FloatBox
+from rlpyt.types import BatchSpec
 
 EXAMPLES = dict(observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None)
 
@@ -50,6 +53,37 @@ def test_continuous_actions_have_densities():
 def test_agents_without_a_distribution_and_recurrent_ones_are_refused(AgentCls):
     with pytest.raises(ValueError, match=f"BehaviorCloning needs a policy gradient agent .*; {AgentCls.__name__} is not one"):
         start(BehaviorCloning(), AgentCls(), 4, 2, examples=EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    "low, high, rescale, is_refused",
+    [
+        (0, 10, "auto", True),
+        (-2, 2, "auto", False),
+        (-2, 2, True, True),
+        (-1, 1, True, False),
+        (0, 10, False, False),
+        (-np.inf, np.inf, True, False),
+    ],
+)
+def test_agents_that_rescale_their_actions_are_refused(low, high, rescale, is_refused):
+    agent, algo = MlpGaussianFfAgent(rescale_actions=rescale), BehaviorCloning(replay_size=100)
+    agent.initialize(EnvSpaces(SPACES.observation, FloatBox(low, high, (2,))))
+    initialize = partial(algo.initialize, agent, 10, BatchSpec(4, 2), mid_batch_reset=True, examples=dict(EXAMPLES, action=np.zeros(2)))
+    if not is_refused:
+        initialize()
+        return
+    with pytest.raises(ValueError, match=r"MlpGaussianFfAgent acts in \[-1,1\] .*: give the agent rescale_actions=False"):
+        initialize()
+
+
+def test_the_learning_rate_follows_its_schedule():
+    algo = start(BehaviorCloning(replay_size=100, learning_rate=0.5, lr_schedule="linear"), MlpFfAgent(), 4, 2, n_itr=10, examples=EXAMPLES)
+    rates = []
+    for itr in range(10):
+        algo.set_learning_rates(itr)
+        rates.append(algo.optimizer.param_groups[0]["lr"])
+    assert rates[0] == 0.5 and rates[5] == pytest.approx(0.25) and rates == sorted(rates, reverse=True)
 
 
 def test_there_are_no_settings_of_targets():

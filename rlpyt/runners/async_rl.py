@@ -161,6 +161,7 @@ class AsyncRlMixin(RunnerMixin):
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
         n_batches = 2 if self._replays else 1 + self.max_batches_ahead
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
+        self._forget_choices()
         self._settle()
         sampling_seed = self._settle_seed() + 1
         if self.resume_from is not None:

@@ -177,6 +177,7 @@ class MinibatchRlBase(BaseRunner):
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         check_attributes(self, PARTS)
         affinity = self.affinity
+        self._forget_choices()
         set_torch_threads(affinity)
         self._settle()
         with self._choosing():
@@ -210,11 +211,14 @@ class MinibatchRlBase(BaseRunner):
         self._resume()
         return n_itr
 
-    def _settle(self) -> None:
-        """Determine settings and seed of the run, show them, and record them."""
-        choices.adopt({})  # Instead of those of an earlier run in this process.
+    def _forget_choices(self) -> None:
+        """Forget the choices of an earlier run in this process."""
+        choices.adopt({})
         forget_threads()
         self.choices = {}
+
+    def _settle(self) -> None:
+        """Determine settings and seed of the run, show them, and record them."""
         self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
         self._settle_seed()
         set_seed(self.process_seed)
@@ -240,9 +244,10 @@ class MinibatchRlBase(BaseRunner):
         """Return the choices: given, of the snapshot, or measured."""
         if isinstance(self.calibrate, dict):
             return dict(self.calibrate)
-        kept = None if self.calibrate is False or self.resume_from is None else choices_of(self.resume_from)
-        if kept is not None:
-            return kept
+        if self.calibrate is None and self.resume_from is not None:
+            kept = choices_of(self.resume_from)
+            if kept is not None:
+                return kept
         if not (choices.is_calibrated() if self.calibrate is None else self.calibrate):
             return {}
         if self._forks_with_threads():

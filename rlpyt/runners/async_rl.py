@@ -9,7 +9,7 @@ While the copier reads one buffer, sampling continues in the other. The copier a
 copier, because several would have to take turns. Any number of GPUs will do, including 0.
 
 Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Sampling runs at full speed, unless
-it shares processors with training. It then gets the time that training leaves, which is all of it while optimization waits.
+it shares processors with training. Sampling then runs when training does not: always while optimization waits.
 
 Algorithms that correct for the age of the policy (`corrects_lag`), such as Impala and Appo::
 
@@ -195,6 +195,15 @@ class AsyncRlMixin(RunnerMixin):
         affinity = self.sampler_affinities[0]
         rows, n_threads = CompletedSampler(self.sampler).acting(affinity)
         return rows, n_threads or affinity.get("master_torch_threads") or 1
+
+    def _trained_spec(self) -> BatchSpec:
+        """See the base class. Without replay, optimizers share out the columns."""
+        T, B = self.sampler.batch_spec
+        return BatchSpec(T, B if self._replays else B // self.world_size)
+
+    def _n_sharing(self) -> int:
+        """See the base class."""
+        return self.world_size
 
     def _forks_with_threads(self) -> bool:
         """See the base class."""

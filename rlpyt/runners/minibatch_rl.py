@@ -31,7 +31,7 @@ from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm,
 from rlpyt.runners.record import record_choices, record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.samplers.workers import default_start_method
-from rlpyt.types import infos_from_plain, plain_infos
+from rlpyt.types import BatchSpec, infos_from_plain, plain_infos
 from rlpyt.utils import choices
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
@@ -257,7 +257,7 @@ class MinibatchRlBase(BaseRunner):
         acting_rows, acting_threads = self._acting()
         return calibrate(
             agent,
-            trained_rows=CompletedAlgorithm(self.algo).trained_rows(agent, self.sampler.batch_spec) if on_cpu else [],
+            trained_rows=CompletedAlgorithm(self.algo).trained_rows(agent, self._trained_spec()) if on_cpu else [],
             acting_rows=acting_rows if on_cpu or acting_threads is not None else [],
             acting_threads=acting_threads,
             affinity=self.affinity,
@@ -268,6 +268,10 @@ class MinibatchRlBase(BaseRunner):
     def _acting(self) -> tuple[list[int], int | None]:
         """Return for how many environments the agent acts at once, and with how many torch threads."""
         return CompletedSampler(self.sampler).acting(self.affinity)
+
+    def _trained_spec(self) -> BatchSpec:
+        """Return the dimensions of the batches that this process gets."""
+        return self.sampler.batch_spec
 
     def _n_sharing(self) -> int:
         """Return how many training processes share the processors."""

@@ -12,6 +12,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.gym import make
@@ -245,6 +246,16 @@ class FeedForward:
 )
 def test_algorithms_know_how_many_steps_a_model_sees_at_once(algo, agent, rows):
     assert algo.trained_rows(agent, BatchSpec(20, 8)) == rows
+
+
+@pytest.mark.parametrize("algo, rows", [(Appo(minibatches=2), [4 * 6 // 2 // 2]), (SAC(batch_size=96), [96])])
+def test_several_optimizers_share_processors_and_without_replay_columns(algo, rows, monkeypatch):
+    asked = []
+    monkeypatch.setattr(minibatch_rl, "calibrate", lambda *args, **kwargs: asked.append((kwargs["trained_rows"], kwargs["n_sharing"])))
+    sampler = serial(AsyncCpuSampler, batch_T=4, batch_B=6, start_method="spawn")
+    affinity = dict(optimizer=[dict(set_affinity=False)] * 2, sampler=dict(workers_cpus=[0], set_affinity=False))
+    build(AsyncRl, algo=algo, sampler=sampler, affinity=affinity)._make_choices(FeedForward)
+    assert asked == [(rows, 2)]
 
 
 def test_samplers_know_for_how_many_environments_the_agent_acts_at_once(monkeypatch):

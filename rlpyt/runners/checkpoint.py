@@ -194,7 +194,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     _restore_replay(run, file, own["replay"], first_itr)
     with reading(file, f"{where}['sampler']"):
         restarted = parts["sampler"].load_state_dict(own["sampler"])
-    end_replayed_episodes(run.algo, restarted)  # Appended samples will not continue the stored ones.
+    tell_restarted(run.algo, restarted)  # Appended samples will not continue the stored ones.
     with reading(file, "run['runner']"):
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
@@ -220,10 +220,11 @@ def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file
             part.load_state_dict((snapshot if is_documented else snapshot["run"])[name])
 
 
-def end_replayed_episodes(algo: Algorithm, columns: list[int]) -> None:
-    """Mark the newest stored step of these environments as truncated, because they restart. Does nothing without a replay buffer."""
+def tell_restarted(algo: Algorithm, columns: list[int]) -> None:
+    """Tell an algorithm that these environments restart, and mark their newest step in its replay buffer, if any, as truncated."""
     if columns:
         CompletedReplay(replay_buffer_of(algo)).end_episodes(columns)
+        CompletedAlgorithm(algo).restarted(columns)
 
 
 def replay_buffer_of(algo: Algorithm) -> Any:

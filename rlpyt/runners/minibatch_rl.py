@@ -16,13 +16,13 @@ from rlpyt.runners.calibration import THREADS, calibrate, forget_threads, thread
 from rlpyt.runners.checkpoint import (
     Saver,
     choices_of,
-    end_replayed_episodes,
     find_snapshot,
     replay_buffer_of,
     restore,
     seed_of,
     settings_of,
     snapshot_of,
+    tell_restarted,
     training_parts,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
@@ -454,7 +454,7 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
-        end_replayed_episodes(self.algo, self.sampler.take_restarted())
+        tell_restarted(self.algo, self.sampler.take_restarted())
         self._tell_lag(self.algo)
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:

@@ -6,7 +6,8 @@
 
 Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by
 which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces the figures that
-it measures, of this kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and ``<!-- end of table -->``; do not edit them.
+it measures, of this kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and
+``<!-- end of table -->``; do not edit them.
 
 A figure that was measured on one kind of processor only is not claimed in README.md, and has no range in docs/performance.md.
 """

@@ -71,13 +71,15 @@ def test_benchmarks_tell_their_results(tmp_path, monkeypatch):
     assert [each["row"] for each in told] == ["a row", "another"]
 
 
-def test_a_new_measurement_replaces_the_old_one_of_this_kind_of_processor(tmp_path, monkeypatch):
+def test_new_figures_replace_the_old_ones_of_this_kind_of_processor_and_leave_others(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "kind_of_processor", lambda: ("a", "A"))
     monkeypatch.setattr(tables, "describe_processor", lambda: dict(model="A", cores=2, caches=""))
     (tmp_path / "a.json").write_text(json.dumps(RECORDS[0]))
-    tables.add(dict(qpg=dict(rows={}), load=dict(rows=dict(x={}))), tmp_path)
+    tables.add(dict(qpg=dict(when="now", rows=dict(sac=dict(steps=dict(median=7)))), load=dict(rows=dict(x={}))), tmp_path)
     (kept,) = tables.read_records(tmp_path)
-    assert kept["title"] == "A" and kept["benchmarks"] == dict(qpg=dict(rows={}), load=dict(rows=dict(x={})))
+    before = RECORDS[0]["benchmarks"]["qpg"]["rows"]
+    rows = dict(sac=dict(to_sb3=before["sac"]["to_sb3"], steps=dict(median=7)), td3=before["td3"])
+    assert kept["title"] == "A" and kept["benchmarks"] == dict(qpg=dict(when="now", rows=rows), load=dict(rows=dict(x={})))
 
 
 def test_all_figures_that_were_measured_have_a_known_benchmark():

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
 
     from rlpyt.experiments.opening import OpenedRun
-    from rlpyt.runners.checkpoint import check_settings, run_in, settings_of
+    from rlpyt.runners.checkpoint import check_settings, run_in
     from rlpyt.runners.minibatch_rl import check_counters, checked_stop_return
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         done = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
         show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
-    check_settings(run["settings"], settings_of(runner), file)  # The runner checks this too, but only after renaming files.
+    check_settings(run["settings"], runner, file)  # The runner checks this too, but only after renaming files.
     runner.resume_from = run_dir
 
     params = opened.params or read_params(opened.params_file)

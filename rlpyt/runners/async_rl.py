@@ -9,7 +9,7 @@ While the copier reads one buffer, sampling continues in the other. The copier a
 copier, because several would have to take turns. Any number of GPUs will do, including 0.
 
 Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Sampling runs at full speed, unless
-it shares processors with training. It then gets the time that training leaves, which is all of it while optimization waits.
+it shares processors with training. Sampling then runs when training does not: always while optimization waits.
 
 Algorithms that correct for the age of the policy (`corrects_lag`), such as Impala and Appo::
 
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training
+from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, tell_restarted
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
@@ -161,6 +161,7 @@ class AsyncRlMixin(RunnerMixin):
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
         n_batches = 2 if self._replays else 1 + self.max_batches_ahead
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
+        self._forget_choices()
         self._settle()
         sampling_seed = self._settle_seed() + 1
         if self.resume_from is not None:
@@ -184,7 +185,7 @@ class AsyncRlMixin(RunnerMixin):
             self.feed: _Replayed | _Direct = _Replayed()
         else:
             batches_np = [samples_np for _, samples_np in self.sampler._batches]
-            self.feed = _Direct(batches_np, **sampler, n_itr=n_itr, world_size=self.world_size)
+            self.feed = _Direct(batches_np, **sampler, n_itr=n_itr, world_size=self.world_size, restarted=lines.restarted)
         self._warn_if_nothing_is_learned()
         self.launch_workers()
         return n_itr
@@ -194,6 +195,15 @@ class AsyncRlMixin(RunnerMixin):
         affinity = self.sampler_affinities[0]
         rows, n_threads = CompletedSampler(self.sampler).acting(affinity)
         return rows, n_threads or affinity.get("master_torch_threads") or 1
+
+    def _trained_spec(self) -> BatchSpec:
+        """See the base class. Without replay, optimizers share out the columns."""
+        T, B = self.sampler.batch_spec
+        return BatchSpec(T, B if self._replays else B // self.world_size)
+
+    def _n_sharing(self) -> int:
+        """See the base class."""
+        return self.world_size
 
     def _forks_with_threads(self) -> bool:
         """See the base class."""
@@ -268,6 +278,9 @@ class AsyncRlMixin(RunnerMixin):
         if self.resume_from is not None:
             self.first_itr = restore(self, *running(self._resumed))
             self._resumed = None
+            if not self._replays:
+                restarted = running(self._lines).restarted
+                restarted[self.first_itr % len(restarted)] = True
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
             first_update = max(self.min_itr_learn, CompletedAlgorithm(self.algo)._first_itr_with_replay)
             if first_update > self.first_itr:
@@ -320,7 +333,9 @@ class AsyncRlMixin(RunnerMixin):
 
     def _release_batch(self) -> None:
         """Let sampling processes overwrite the batch that was trained on."""
-        free = running(self._lines).free
+        lines = running(self._lines)
+        free = lines.free
+        lines.restarted[self.n_copied % len(free)] = False
         for semaphore in free[self.n_copied % len(free)]:
             semaphore.release()
         self.n_copied, self._n_filled = self.n_copied + 1, 0
@@ -468,8 +483,8 @@ class AsyncRlMixin(RunnerMixin):
         """Return None: environments continue while a snapshot is taken, so a resumed run begins new episodes."""
 
     def restore_sampling(self, state: Any) -> list[int]:
-        """Return all columns, because all environments begin new episodes."""
-        return list(range(self.sampler.batch_spec.B))
+        """Return all columns, because all environments begin new episodes. Without replay, optimizers read that with the first batch."""
+        return list(range(self.sampler.batch_spec.B)) if self._replays else []
 
     def counters(self) -> dict:
         return dict(super().counters(), opt_itr=self.opt_itr, ratio_since=list(self._ratio_since))
@@ -525,7 +540,8 @@ class _Lines:
     Attributes:
         filled: for each buffer, from the sampling processes to the copier: "my columns are in place".
         free: for each buffer, one per sampling process, from the copier: "you may write into it".
-        restarted: [n,B], for each buffer, from the sampling processes to the copier: the columns that do not continue the previous batch.
+        restarted: [n,B], for each buffer, from the sampling processes to the copier
+            (or optimizers): the columns that do not continue the previous batch.
         versions: [n,n_parts], for each buffer, from each sampling process: the version of the parameters that acted.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         stop: [1], set by the optimizer: sampling processes finish the batches that any of them has begun, and begin no others.
@@ -643,7 +659,7 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
             if itr >= lines.n_batches[0]:
                 break
             if lines.restarted[half].any():
-                end_replayed_episodes(algo, np.flatnonzero(lines.restarted[half]).tolist())
+                tell_restarted(algo, np.flatnonzero(lines.restarted[half]).tolist())
                 lines.restarted[half] = False
             algo.append(batches[half])
             for semaphore in lines.free[half]:
@@ -679,11 +695,20 @@ class _Direct:
         n_itr: number of batches in the whole run.
         world_size: number of optimizers.
         batch_spec, mid_batch_reset, examples: of the sampler.
+        restarted: see `_Lines`.
     """
 
     def __init__(
-        self, batches_np: list, batch_spec: BatchSpec, mid_batch_reset: bool, examples: dict[str, Any], n_itr: int, world_size: int
+        self,
+        batches_np: list,
+        batch_spec: BatchSpec,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        n_itr: int,
+        world_size: int,
+        restarted: np.ndarray,
     ) -> None:
+        self._restarted = restarted
         self._batches_np, self._batch_spec, self._world_size = batches_np, batch_spec, world_size
         self._settings = dict(mid_batch_reset=mid_batch_reset, examples=examples, n_itr=n_itr, world_size=world_size)
 
@@ -691,14 +716,16 @@ class _Direct:
         """Initialize the algorithm of an optimizing process."""
         T, B = self._batch_spec
         B //= self._world_size
-        columns = slice(B * rank, B * (rank + 1))
-        self._batches = [torchify_buffer(batch[:, columns]) for batch in self._batches_np]
+        self._columns = slice(B * rank, B * (rank + 1))
+        self._batches = [torchify_buffer(batch[:, self._columns]) for batch in self._batches_np]
         algo.initialize(agent=agent, batch_spec=BatchSpec(T, B), rank=rank, **self._settings)
 
     def optimize(self, algo: Any, itr: int, sampler_itr: int, lag: int) -> Any:
         """Train on batch `sampler_itr`, in which a policy acted that is `lag` versions old."""
         algo.policy_lag = lag
-        return algo.optimize_agent(sampler_itr, self._batches[sampler_itr % len(self._batches)])
+        buffer = sampler_itr % len(self._batches)
+        tell_restarted(algo, np.flatnonzero(self._restarted[buffer, self._columns]).tolist())
+        return algo.optimize_agent(sampler_itr, self._batches[buffer])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

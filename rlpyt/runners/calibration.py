@@ -109,8 +109,8 @@ def calibrate(
         acting_rows, acting_threads: sizes of the batches in which they act, and torch threads there.
         affinity: of this process.
         n_sharing: how many training processes share the processors.
-        repeats: whether the run must repeat. Otherwise the load counts: the number of threads is at most that of idle processors, and
-            defaults that were chosen because of the load are not kept for later runs.
+        repeats: whether the run must repeat. If not, the load counts: no more threads than idle processors, and nothing is stored that
+            was chosen because of the load.
         directory: of the answers of this machine; None is that of the user's caches.
     """
     start = time.perf_counter()

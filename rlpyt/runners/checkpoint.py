@@ -28,6 +28,7 @@ from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
 from rlpyt.utils.logging.store import beside
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.plain import NATURAL, check_form, shown
+from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.recipes import Script, describe, readable, running_script
 from rlpyt.utils.text import printable, shortened
 
@@ -39,6 +40,7 @@ _RUN_FORM = dict(
 _DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts with a key outside of ``run``.
 _OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts that each training process has separately.
 _LONGEST_SETTING = 500  # characters
+_BEFORE_SCHEDULES = dict(entropy_loss_coeff="_entropy_loss_coeff", ratio_clip="_ratio_clip")  # What keeps settings that training changes.
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
 
@@ -93,8 +95,19 @@ def settings_of(run: Run) -> dict[str, Any]:
 def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """Return those arguments of an object's constructor that the object keeps under their names."""
     names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
-    kept = {name: _as_data(getattr(part, name), script) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
-    return {"class": type(part).__name__, **kept}
+    values = {name: value for name, value in vars(part).items() if name in names and "state_dict" not in name}
+    for name, attribute in _BEFORE_SCHEDULES.items():  # An algorithm that has trained before.
+        if name in values and vars(part).get(attribute) is not None:
+            values[name] = vars(part)[attribute]
+    return {"class": type(part).__name__, **{name: _as_data(values[name], script) for name in sorted(values)}}
+
+
+def _with_defaults(saved: Any, now: dict[str, Any], part: Any, script: Script) -> Any:
+    """Return saved settings of an algorithm or agent, with the constructor's defaults of those that did not exist when they were saved."""
+    defaults = {name: p.default for name, p in arguments_of(type(part)).items() if p.default is not p.empty}
+    if not isinstance(saved, dict):
+        return saved
+    return {**saved, **{name: _as_data(defaults[name], script) for name in now if name in defaults and name not in saved}}
 
 
 def _as_data(value: Any, script: Script) -> Any:
@@ -115,7 +128,7 @@ def find_snapshot(run: Run, path: Any) -> tuple[Path, dict[str, Any]]:
     """
     file, snapshot = load_snapshot(path, replay_needed=run.save_replay)
     saved = run_in(file, snapshot)
-    check_settings(saved["settings"], run_settings(run), file)
+    check_settings(saved["settings"], run, file)
     if run.seed_given not in (None, saved["seed"]):
         raise ValueError(f"{file} is of a run with seed {saved['seed']}, and is resumed with it: leave seed={run.seed_given} out.")
     return file, snapshot
@@ -181,7 +194,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     _restore_replay(run, file, own["replay"], first_itr)
     with reading(file, f"{where}['sampler']"):
         restarted = parts["sampler"].load_state_dict(own["sampler"])
-    end_replayed_episodes(run.algo, restarted)  # Appended samples will not continue the stored ones.
+    tell_restarted(run.algo, restarted)  # Appended samples will not continue the stored ones.
     with reading(file, "run['runner']"):
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
@@ -207,10 +220,11 @@ def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file
             part.load_state_dict((snapshot if is_documented else snapshot["run"])[name])
 
 
-def end_replayed_episodes(algo: Algorithm, columns: list[int]) -> None:
-    """Mark the newest stored step of these environments as truncated, because they restart. Does nothing without a replay buffer."""
+def tell_restarted(algo: Algorithm, columns: list[int]) -> None:
+    """Tell an algorithm that these environments restart, and mark their newest step in its replay buffer, if any, as truncated."""
     if columns:
         CompletedReplay(replay_buffer_of(algo)).end_episodes(columns)
+        CompletedAlgorithm(algo).restarted(columns)
 
 
 def replay_buffer_of(algo: Algorithm) -> Any:
@@ -244,9 +258,15 @@ def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -
             buffer.load_state_dict(state)
 
 
-def check_settings(saved: dict, now: dict, file: Any) -> None:
-    """Raise ValueError, listing all differences, unless the settings of a snapshot are those of this run."""
+def check_settings(saved: dict, run: Run, file: Any) -> None:
+    """Raise ValueError, listing all differences, unless the settings of a snapshot are those of this run.
+
+    A setting of algorithm or agent that the snapshot lacks had the constructor's default.
+    """
+    now, script = run_settings(run), run.script or running_script()
     with reading(file, "run['settings']"):
+        parts = dict(algo=run.algo, agent=run.agent)
+        saved = {**saved, **{name: _with_defaults(saved.get(name), now[name], part, script) for name, part in parts.items()}}
         differences = [
             f"{where}: {shortened(repr(old), _LONGEST_SETTING)} in the snapshot, {shortened(repr(new), _LONGEST_SETTING)} now"
             for where, old, new in _differences(saved, now, "")

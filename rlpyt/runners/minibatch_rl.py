@@ -16,13 +16,13 @@ from rlpyt.runners.calibration import THREADS, calibrate, forget_threads, thread
 from rlpyt.runners.checkpoint import (
     Saver,
     choices_of,
-    end_replayed_episodes,
     find_snapshot,
     replay_buffer_of,
     restore,
     seed_of,
     settings_of,
     snapshot_of,
+    tell_restarted,
     training_parts,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
@@ -31,7 +31,7 @@ from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm,
 from rlpyt.runners.record import record_choices, record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.samplers.workers import default_start_method
-from rlpyt.types import infos_from_plain, plain_infos
+from rlpyt.types import BatchSpec, infos_from_plain, plain_infos
 from rlpyt.utils import choices
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
@@ -177,6 +177,7 @@ class MinibatchRlBase(BaseRunner):
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         check_attributes(self, PARTS)
         affinity = self.affinity
+        self._forget_choices()
         set_torch_threads(affinity)
         self._settle()
         with self._choosing():
@@ -210,11 +211,14 @@ class MinibatchRlBase(BaseRunner):
         self._resume()
         return n_itr
 
-    def _settle(self) -> None:
-        """Determine settings and seed of the run, show them, and record them."""
-        choices.adopt({})  # Instead of those of an earlier run in this process.
+    def _forget_choices(self) -> None:
+        """Forget the choices of an earlier run in this process."""
+        choices.adopt({})
         forget_threads()
         self.choices = {}
+
+    def _settle(self) -> None:
+        """Determine settings and seed of the run, show them, and record them."""
         self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
         self._settle_seed()
         set_seed(self.process_seed)
@@ -240,9 +244,10 @@ class MinibatchRlBase(BaseRunner):
         """Return the choices: given, of the snapshot, or measured."""
         if isinstance(self.calibrate, dict):
             return dict(self.calibrate)
-        kept = None if self.calibrate is False or self.resume_from is None else choices_of(self.resume_from)
-        if kept is not None:
-            return kept
+        if self.calibrate is None and self.resume_from is not None:
+            kept = choices_of(self.resume_from)
+            if kept is not None:
+                return kept
         if not (choices.is_calibrated() if self.calibrate is None else self.calibrate):
             return {}
         if self._forks_with_threads():
@@ -252,7 +257,7 @@ class MinibatchRlBase(BaseRunner):
         acting_rows, acting_threads = self._acting()
         return calibrate(
             agent,
-            trained_rows=CompletedAlgorithm(self.algo).trained_rows(agent, self.sampler.batch_spec) if on_cpu else [],
+            trained_rows=CompletedAlgorithm(self.algo).trained_rows(agent, self._trained_spec()) if on_cpu else [],
             acting_rows=acting_rows if on_cpu or acting_threads is not None else [],
             acting_threads=acting_threads,
             affinity=self.affinity,
@@ -263,6 +268,10 @@ class MinibatchRlBase(BaseRunner):
     def _acting(self) -> tuple[list[int], int | None]:
         """Return for how many environments the agent acts at once, and with how many torch threads."""
         return CompletedSampler(self.sampler).acting(self.affinity)
+
+    def _trained_spec(self) -> BatchSpec:
+        """Return the dimensions of the batches that this process gets."""
+        return self.sampler.batch_spec
 
     def _n_sharing(self) -> int:
         """Return how many training processes share the processors."""
@@ -445,7 +454,7 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
-        end_replayed_episodes(self.algo, self.sampler.take_restarted())
+        tell_restarted(self.algo, self.sampler.take_restarted())
         self._tell_lag(self.algo)
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:

@@ -114,6 +114,9 @@ class CompletedAlgorithm(Completed):
         """Return how many steps the models see at once in updates, see `RlAlgorithm.trained_rows`. The default knows none."""
         return []
 
+    def restarted(self, columns: list[int]) -> None:
+        """Take note that the next steps of these environments do not follow the previous ones. The default does nothing."""
+
 
 class CompletedLoop(Completed):
     """Any algorithm that a `Trainer` or a command is given, with the attributes that tell which kind it is.

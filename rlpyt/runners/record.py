@@ -12,7 +12,8 @@ stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          arguments of the algorithm's method of that name
-choices             between equal computations; a resumed run keeps them, and ``calibrate=`` of the runner takes them
+choices             between equal computations; a resumed run keeps them. To repeat them in a new run, give them to the runner as
+                    `calibrate`.
 traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository
 resumed             the same for each time the run was resumed

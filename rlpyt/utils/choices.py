@@ -247,7 +247,7 @@ def settle(
         budget: seconds for all measurements.
         clock: returns seconds.
         obstacle: returns why nothing can be measured now, if anything prevents it; called if something is to be measured.
-        keeps_defaults: whether the file then gets the defaults, as a run needs that must repeat.
+        keeps_defaults: whether to store defaults that were taken only because nothing could be measured. Runs that must repeat need this.
     """
     path = Path(directory or cache_directory()) / f"{_file_name(machine)}.json"
     answers, lines = {}, {}
@@ -259,7 +259,8 @@ def settle(
             deadline = clock() + budget
             for i, each in enumerate(missing):
                 if why_not is not None:
-                    kept[each.key] = dict(answer=each.alternatives[0], why=f"the default: {why_not}")
+                    until = f". It remains so until {path} is deleted: then later runs measure" if keeps_defaults else ""
+                    kept[each.key] = dict(answer=each.alternatives[0], why=f"the default: {why_not}{until}")
                     continue
                 try:
                     verdict = compare(each, max(deadline - clock(), 0) / (len(missing) - i), clock)

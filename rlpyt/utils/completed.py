@@ -31,7 +31,7 @@ class Completed:
                 "Stop. The default does nothing."
 
     Then ``CompletedAlgorithm(algo).discount`` is ``algo.discount``, or 1.0 if `algo` has no such attribute. Each access reads the object's
-    attribute anew. No other code need ask what the object has, and an attribute that is not declared is an AttributeError.
+    attribute anew. Other code need not ask what the object has. Reading an undeclared attribute raises AttributeError.
 
     Args:
         of: the object. None has no attributes, so that all defaults hold.

@@ -5,8 +5,9 @@
     python tests/benchmarks/tables.py --write                                                        # measures nothing
 
 Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by
-which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces its figures of this
-kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and ``<!-- end of table -->``; do not edit them.
+which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces the figures that
+it measures, of this kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and
+``<!-- end of table -->``; do not edit them.
 
 A figure that was measured on one kind of processor only is not claimed in README.md, and has no range in docs/performance.md.
 """
@@ -204,12 +205,15 @@ def measure(name: str, sb3_python: str | None) -> dict[str, Any]:
 
 
 def add(entries: dict[str, dict[str, Any]], directory: Path = MEASURED) -> None:
-    """Put the entries of benchmarks into the record of this kind of processor."""
+    """Put the entries of benchmarks into the record of this kind of processor. Figures that they lack are kept as they were."""
     name, title = kind_of_processor()
     path = directory / f"{name}.json"
     record = json.loads(path.read_text()) if path.exists() else dict(format=FORMAT, title=title, benchmarks={})
     record["processor"] = describe_processor()
-    record["benchmarks"].update(entries)
+    for benchmark, entry in entries.items():
+        rows = dict(record["benchmarks"].get(benchmark, {}).get("rows", {}))
+        rows.update({row: {**rows.get(row, {}), **figures} for row, figures in entry["rows"].items()})
+        record["benchmarks"][benchmark] = {**entry, "rows": rows}
     directory.mkdir(exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -90,14 +90,28 @@ def test_several_optimizers_share_out_each_batch(n_sampling, tmp_path):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_optimizer_gets_its_columns_and_the_lag(rank):
+def test_an_optimizer_gets_its_columns_the_lag_and_which_columns_restarted(rank):
     batches = [np.arange(T * B).reshape(T, B) + 100 * i for i in range(3)]
-    feed = _Direct(batches, BatchSpec(T, B), True, None, n_itr=7, world_size=2)
+    restarted = np.zeros((3, B), bool)
+    restarted[2, [0, 3]] = True
+    feed = _Direct(batches, BatchSpec(T, B), True, None, n_itr=7, world_size=2, restarted=restarted)
     algo = SimpleNamespace(initialize=lambda **kwargs: vars(algo).update(kwargs), optimize_agent=lambda itr, samples: (itr, samples))
+    told = []
+    algo.restarted = told.extend
     feed.start(algo, agent=None, rank=rank)
     itr, samples = feed.optimize(algo, 3, 5, lag=2)
     assert (itr, algo.policy_lag, algo.rank, algo.world_size, algo.n_itr, algo.batch_spec) == (5, 2, rank, 2, 7, (T, B // 2))
     np.testing.assert_array_equal(samples, batches[2][:, 2 * rank : 2 * rank + 2])
+    assert told == [[0], [1]][rank]
+
+
+def test_environments_of_a_resumed_run_have_restarted_before_its_first_batch(tmp_path):
+    train(on_policy(n_steps=200), tmp_path, snapshot_mode="last")
+    told = []
+    resumed = on_policy(algo=(algo := Impala()), n_steps=400, resume_from=tmp_path / "run_0")
+    algo.restarted = lambda columns: told.append((resumed.n_copied, columns))
+    train(resumed, tmp_path, snapshot_mode="last")
+    assert told == [(10, list(range(B)))]
 
 
 # --- Ends -------------------------------------------------------------------------------------------------------------

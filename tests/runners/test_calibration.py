@@ -12,6 +12,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.gym import make
@@ -161,9 +162,18 @@ def test_a_resumed_run_keeps_the_choices_of_its_snapshot(tmp_path, monkeypatch):
     assert resumed.choices == {"linear 128 128 128": "onednn"} == recorded(tmp_path / "resumed") and not asked
     with pytest.raises(Killed):
         trained(tmp_path / "never measured", build(Stopping, calibrate=False))
-    again = build(resume_from=tmp_path / "never measured" / "run_0", calibrate=True)
+    monkeypatch.delenv("RLPYT_CALIBRATE")
+    again = build(resume_from=tmp_path / "never measured" / "run_0", calibrate=None)
     trained(tmp_path / "resumed again", again)
     assert again.choices == {} and not asked
+
+
+def test_a_resumed_run_that_says_so_measures_anew(tmp_path, monkeypatch):
+    with pytest.raises(Killed):
+        trained(tmp_path / "a", build(Stopping, calibrate=False))
+    asked, resumed = answering(monkeypatch, -1), build(resume_from=tmp_path / "a" / "run_0", calibrate=True)
+    trained(tmp_path / "b", resumed)
+    assert resumed.choices == {"linear 128 128 128": "onednn"} and asked
 
 
 # --- All processes of a run -------------------------------------------------------------------------------------------
@@ -236,6 +246,16 @@ class FeedForward:
 )
 def test_algorithms_know_how_many_steps_a_model_sees_at_once(algo, agent, rows):
     assert algo.trained_rows(agent, BatchSpec(20, 8)) == rows
+
+
+@pytest.mark.parametrize("algo, rows", [(Appo(minibatches=2), [4 * 6 // 2 // 2]), (SAC(batch_size=96), [96])])
+def test_several_optimizers_share_processors_and_without_replay_columns(algo, rows, monkeypatch):
+    asked = []
+    monkeypatch.setattr(minibatch_rl, "calibrate", lambda *args, **kwargs: asked.append((kwargs["trained_rows"], kwargs["n_sharing"])))
+    sampler = serial(AsyncCpuSampler, batch_T=4, batch_B=6, start_method="spawn")
+    affinity = dict(optimizer=[dict(set_affinity=False)] * 2, sampler=dict(workers_cpus=[0], set_affinity=False))
+    build(AsyncRl, algo=algo, sampler=sampler, affinity=affinity)._make_choices(FeedForward)
+    assert asked == [(rows, 2)]
 
 
 def test_samplers_know_for_how_many_environments_the_agent_acts_at_once(monkeypatch):
@@ -341,7 +361,18 @@ def test_a_resumed_run_has_the_threads_of_its_snapshot_unless_the_user_says_othe
         with pytest.raises(Killed):
             trained(tmp_path / "a", build(Stopping, affinity={}))
         answering(monkeypatch, 0)
-        trained(tmp_path / "b", build(affinity={}, resume_from=tmp_path / "a" / "run_0"))
+        trained(tmp_path / "b", build(affinity={}, calibrate=None, resume_from=tmp_path / "a" / "run_0"))
         assert set_to[-1] == 1
-        trained(tmp_path / "c", build(affinity=dict(master_torch_threads=2), resume_from=tmp_path / "a" / "run_0"))
+        trained(tmp_path / "c", build(affinity=dict(master_torch_threads=2), calibrate=None, resume_from=tmp_path / "a" / "run_0"))
         assert set_to[-1] == 2
+
+
+def test_the_affinitys_threads_measure_even_if_an_earlier_run_chose_as_many(monkeypatch, tmp_path):
+    answering(monkeypatch, -1)
+    with torch_with(2, monkeypatch) as set_to:
+        trained(tmp_path / "a", build(affinity={}))
+        assert set_to[-1] == 1, "chosen"
+        threads = []
+        monkeypatch.setattr(minibatch_rl, "calibrate", lambda *args, **kwargs: threads.append(set_to[-1]) or {})
+        trained(tmp_path / "b", build(affinity=dict(master_torch_threads=1)))
+        assert threads == [1]

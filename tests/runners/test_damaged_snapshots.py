@@ -11,7 +11,7 @@ from tiers import full, processes, thinned
 
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
-from rlpyt.runners.checkpoint import check_settings, restore, run_in, run_settings
+from rlpyt.runners.checkpoint import check_settings, restore, run_in
 from rlpyt.runners.snapshots import load_snapshot, replay_files
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.utils.logging.context import logger_context
@@ -75,7 +75,7 @@ def started(trained):
 def put_back(runner, file, snapshot):
     """What a runner with resume_from does, but reading the file."""
     run = run_in(file, snapshot)
-    check_settings(run["settings"], run_settings(runner), file)
+    check_settings(run["settings"], runner, file)
     restore(runner, file, snapshot)
 
 

@@ -19,6 +19,7 @@ from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
@@ -178,6 +179,30 @@ def test_other_settings_are_refused_with_each_difference(tmp_path):
         del CASES["other"]
     assert "algo.learning_rate: 0.0005 in the snapshot, 0.5 now" in str(error.value)
     assert "sampler.batch_B: 4 in the snapshot, 8 now" in str(error.value) and "eps_steps" not in str(error.value)
+
+
+def unstarted(algo):
+    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=2, max_decorrelation_steps=0)
+    return MinibatchRl(algo=algo, agent=MlpFfAgent(), sampler=sampler, n_steps=16, log_interval_steps=8, seed=1)
+
+
+def test_settings_that_did_not_exist_when_a_snapshot_was_saved_had_their_defaults():
+    saved = checkpoint.settings_of(unstarted(PPO()))
+    del saved["algo"]["clip_value_loss"], saved["algo"]["normalize_reward"], saved["agent"]["acting_bf16"]
+    checkpoint.check_settings(saved, unstarted(PPO()), "params.pkl")
+    with pytest.raises(ValueError, match=r"algo\.normalize_reward: False in the snapshot, True now\. To"):
+        checkpoint.check_settings(saved, unstarted(PPO(normalize_reward=True)), "params.pkl")
+    del saved["sampler"]["batch_T"]
+    with pytest.raises(ValueError, match=r"sampler\.batch_T: None in the snapshot"):
+        checkpoint.check_settings(saved, unstarted(PPO()), "params.pkl")
+
+
+@pytest.mark.parametrize("algo", [PPO(linear_lr_schedule=True), A2C(entropy_coeff_schedule="linear")])
+def test_a_run_can_be_resumed_with_the_algorithm_whose_schedules_it_has_changed(algo, tmp_path):
+    saved = checkpoint.settings_of(unstarted(algo))
+    with logger_context(str(tmp_path), 0, "test"):
+        unstarted(algo).train()
+    checkpoint.check_settings(saved, unstarted(algo), "params.pkl")
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -168,6 +168,7 @@ def test_what_cannot_be_measured_now_is_the_default(keeps_defaults, later, tmp_p
     kwargs = dict(obstacle=lambda: "too busy", keeps_defaults=keeps_defaults)
     result = settle([pretended.comparison()], "a machine", tmp_path, clock=pretended.clock, **kwargs)
     assert result.answers == {"q 1": "a"} and "too busy" in result.lines["q 1"] and pretended.n_calls == 0
+    assert ("is deleted: then later runs measure" in result.lines["q 1"]) == keeps_defaults
     assert settled(tmp_path, pretended).answers == {"q 1": later}
 
 

@@ -19,6 +19,15 @@ LossInputs = namedarraytuple(
 class A2C(OnPolicyAlgorithm):
     """One gradient step on every batch of samples. Settings and defaults are those of `rlpyt.algos.pg.base.OnPolicyAlgorithm`."""
 
+    def check_settings(self) -> None:
+        """Also refuse two schedules of the learning rate."""
+        super().check_settings()
+        if self.linear_lr_schedule and self.lr_schedule is not None:
+            raise ValueError(
+                f"{type(self).__name__}: linear_lr_schedule=True and lr_schedule={self.lr_schedule!r} are two schedules of the learning "
+                "rate: leave linear_lr_schedule out."
+            )
+
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""
         self.set_schedules(itr)

@@ -172,6 +172,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         reward = self._reward_scale.scaled(env.reward, env.done, None if valid is None else valid.bool())
         return samples._replace(env=env._replace(reward=reward))
 
+    def restarted(self, columns: list[int]) -> None:
+        """Take note that the next steps of these environments do not follow the previous ones, as the runner says."""
+        if self._reward_scale is not None:
+            self._reward_scale.restarted(columns)
+
     def read(self, OptInfoCls: type, updates: Sequence[Any]) -> Any:
         """Return the results of an iteration's updates as lists of floats, with diagnostics of the iteration; reads the device once."""
         opt_info = read_opt_info(OptInfoCls, updates)

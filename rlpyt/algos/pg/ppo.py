@@ -259,9 +259,10 @@ class PPO(OnPolicyAlgorithm):
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
 
-        The indexes of a recurrent agent count environments, whose sequences all begin with a valid step. Otherwise they count steps in the
-        flattened [T*B]. With a mask `valid` [T,B], only valid steps are drawn, in exactly `minibatches` per epoch, since ranks that train
-        together must not wait for each other; if there are too few, some are drawn twice. Without a mask, an epoch has as many as fit.
+        The indexes of a recurrent agent count environments; a sequence that begins with a blank row has no valid steps. Otherwise they
+        count steps in the flattened [T*B]. With a mask `valid` [T,B], only valid steps are drawn. Each epoch has exactly `minibatches`, on
+        every rank, so that no rank waits for another. If there are too few valid steps, some are drawn twice. Without a mask, an epoch has
+        as many as fit.
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent

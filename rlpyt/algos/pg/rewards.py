@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -52,6 +53,10 @@ class RewardScale:
         self._return = torch.where(done[-1], 0.0, returns[-1])
         self._count_in(returns.flatten() if valid is None else returns[valid])
         return (reward / self.std).clamp(-_CLIP, _CLIP)
+
+    def restarted(self, columns: Sequence[int]) -> None:
+        """Begin new returns in these columns, since their next rewards do not follow the previous ones."""
+        self._return[list(columns)] = 0.0
 
     def _count_in(self, returns: torch.Tensor) -> None:
         total = self._summed(torch.stack([returns.sum(), returns.new_tensor(len(returns))]))

@@ -112,3 +112,9 @@ def test_it_learns_a_game():
         algo.optimize_agent(itr, samples)
     assert rewards[0] < 0.5
     assert np.mean(rewards[-20:]) > 0.8
+
+
+def test_two_schedules_of_the_learning_rate_are_refused():
+    with pytest.raises(ValueError, match="are two schedules of the learning rate: leave linear_lr_schedule out"):
+        A2C(linear_lr_schedule=True, lr_schedule="constant")
+    A2C(lr_schedule="linear"), A2C(linear_lr_schedule=True)

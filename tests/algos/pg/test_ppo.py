@@ -11,6 +11,7 @@ from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO, Ratios, clipped_surrogate
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.runners import checkpoint
 from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
 
@@ -393,6 +394,16 @@ def test_normalized_rewards_train_as_scaled_ones_would_and_are_resumed(AlgoCls):
     resumed, _ = make(normalize_reward=True)
     resumed.load_training_state(algo.training_state())
     assert torch.equal(resumed.scaled(samples).env.reward, algo.scaled(samples).env.reward)
+
+
+def test_returns_that_normalize_rewards_begin_anew_where_environments_restart():
+    algo = start(PPO(normalize_reward=True), agent := MlpFfAgent(), T, B)
+    samples = random_samples(agent, T, B)
+    samples.env.done[-1] = False
+    algo.scaled(samples)
+    before = algo._reward_scale.state_dict()["returns"]
+    checkpoint.tell_restarted(algo, [1])
+    assert before[1] != 0 and algo._reward_scale.state_dict()["returns"] == [0.0 if b == 1 else before[b] for b in range(B)]
 
 
 def test_a_loss_of_ones_own_that_leaves_nothing_for_the_log_has_no_diagnostics_of_it():

@@ -80,7 +80,7 @@ class IQL(QpgAlgorithm):
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            Losses (q, v, pi), with gradients for disjoint sets of parameters; and values to log [n]: Q_1, V, A.
+            Losses (q, v, pi), with gradients for disjoint sets of parameters, and what is logged [n], which is Q_1, V and A.
         """
         agent, valid = self.agent, self.valid_samples(samples)
         with torch.no_grad():

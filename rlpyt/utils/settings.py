@@ -34,8 +34,10 @@ class Number(NamedTuple):
     """The numbers a setting may take.
 
     Attributes:
-        low, high: bounds, included unless `above` is True, which excludes the lower one.
+        low: lower bound, included unless `above` is True.
+        high: upper bound, included.
         whole: only whole numbers that arrays can hold, ``1e6`` among them.
+        above: the lower bound is excluded.
         optional: None is allowed, too.
         finite: infinity is not allowed, even without bounds.
     """

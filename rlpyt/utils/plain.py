@@ -1,7 +1,7 @@
 """Objects as plain data for checkpoints, and back, without loss.
 
-`torch.load(..., weights_only=True)` reads Python's numbers, strings, bytes and containers. Numpy's arrays, scalars and generators are
-written as tagged tuples of these. So each comes back with its own type, and workers without an agent need no torch.
+`torch.load(..., weights_only=True)` reads Python's numbers, strings, bytes (if there are any) and containers. Numpy's arrays, scalars and
+generators are written as tagged tuples of these. So each comes back with its own type, and workers without an agent need no torch.
 
 Reading plain data never runs code from the file: kinds and generators are looked up in tables, and anything else raises a ValueError that
 says where it is.
@@ -26,6 +26,7 @@ _CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
 _BIT_GENERATORS = {
     cls.__name__: cls for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
+_NO_BYTES = ""  # What stands for b"" in plain data. `torch.load` refuses b"", because pickle writes it as a call of `bytes`.
 _DTYPE = re.compile(r"[<>|]([biufc][0-9]{1,2}|[SU][0-9]{1,9})")
 _MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy
 _HIGHEST_CHARACTER = 0x10FFFF
@@ -57,10 +58,13 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
 
 
 def _written(value: Any, name: str, keep: tuple[type, ...], depth: int) -> Any:
+    if type(value) is bytes and not value:
+        return ("bytes", _NO_BYTES)
     if type(value) in _PLAIN or isinstance(value, keep):
         return value
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU":
-        return ("array" if isinstance(value, np.ndarray) else "scalar", [value.dtype.str, list(value.shape), value.tobytes()])
+        memory = value.tobytes() or _NO_BYTES
+        return ("array" if isinstance(value, np.ndarray) else "scalar", [value.dtype.str, list(value.shape), memory])
     if isinstance(value, np.random.Generator) and type(value.bit_generator).__name__ in _BIT_GENERATORS:
         return ("generator", generator_state(value))
     if isinstance(value, np.random.RandomState):
@@ -111,12 +115,19 @@ def _read(plain: Any, name: str, depth: int) -> Any:
         raise ValueError(f"{name} is no {kind}: {error}") from error
 
 
+def _read_bytes(content: Any, name: str, depth: int) -> bytes:
+    if type(content) is not str or content != _NO_BYTES:
+        raise ValueError(f"{name} is {shown(content)}, and not the text that stands for no bytes.")
+    return b""
+
+
 # --- Arrays -----------------------------------------------------------------------------------------------------------
 def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
     check_form(content, list, name)
     if len(content) != 3:
         raise ValueError(f"{name} has {len(content)} parts, and not the dtype, shape and bytes of an array.")
     text, shape, data = content
+    data = b"" if type(data) is str and data == _NO_BYTES else data
     check_form(shape, [NATURAL], f"the shape of {name}")
     check_form(data, bytes, f"the memory of {name}")
     if not (isinstance(text, str) and _DTYPE.fullmatch(text) and np.dtype(text).str == text):
@@ -279,6 +290,7 @@ def _read_ordered_dict(content: Any, name: str, depth: int) -> OrderedDict:
 
 
 _READERS: dict[str, Callable] = dict(
+    bytes=_read_bytes,
     array=_read_array,
     scalar=_read_scalar,
     generator=_read_generator,

@@ -26,7 +26,7 @@ def everything():
     )  # fmt: skip
     containers = dict(
         list=[1, [2.5, None]], tuple=((), (True,)), set={1, "x"},
-        deque=deque([1, 2], 3), endless=deque("a"), ordered=OrderedDict(b=1, a=b"x"),
+        deque=deque([1, 2], 3), endless=deque("a"), ordered=OrderedDict(b=1, a=b"x", c=b""),
     )  # fmt: skip
     return dict(generators=generators, arrays=arrays, containers=containers, random=random.Random(3), legacy=np.random.RandomState(5))
 
@@ -42,7 +42,14 @@ def test_what_comes_back_is_what_was_written():
     assert type(back["containers"]["ordered"]) is OrderedDict and back["containers"]["deque"].maxlen == 3
 
 
+def test_torch_reads_plain_data_from_a_file_without_running_code(tmp_path):
+    """Memory without a byte is the case to think of: `torch.load` refuses b""."""
+    torch.save(to_plain(everything()), tmp_path / "plain")
+    assert comparable(torch.load(tmp_path / "plain", weights_only=True)) == comparable(to_plain(everything()))
+
+
 MALFORMED = {
+    "bytes where there are none": (("bytes", "a"), "not the text that stands for no bytes"),
     "no kind": (("nokind", [1]), "state is 'nokind'"),
     "an item of a dictionary that is no pair": (("dict", [1]), r"state\[0\] is 1"),
     "three in a pair": (("dict", [(1, 2, 3)]), "Item 0 of state"),

@@ -86,8 +86,10 @@ def _loadable_key(key: Any, name: str) -> Any:
 def _loadable_scalar(value: Any, name: str) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or type(value) in _SCALARS:
+    if value is None or (type(value) in _SCALARS and value != b""):
         return value
+    if type(value) is bytes:
+        raise TypeError(f"{name} is b'', which torch.load(weights_only=True) cannot read: store None or an empty string in its place.")
     raise _refusal(type(value), name)
 
 

@@ -108,6 +108,12 @@ def test_what_would_run_code_is_refused_by_its_place(value, name):
         loadable(value)
 
 
+def test_no_bytes_are_refused_because_torch_cannot_read_them():
+    with pytest.raises(TypeError, match=r"params\['a'\]\[1\] is b''.*store None"):
+        loadable({"a": [b"x", b""]})
+    assert reload({"a": b"x"}) == {"a": b"x"}
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_tensors_on_a_gpu_are_saved_for_machines_without_one():
     loaded = loadable({"a": torch.ones(3, device="cuda")})

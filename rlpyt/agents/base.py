@@ -279,7 +279,8 @@ class BaseAgent(Recorded):
             self._share_model()
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
-        """In a worker process: prepare to serve the environments `env_ranks`, out of `global_B` in the whole run."""
+        """In a process that acts: prepare to serve the environments `env_ranks`, out of `global_B` in the whole run."""
+        keep_large_blocks()
 
     def sync_shared_memory(self) -> None:
         """Copy the trained parameters to the shared model, for sampler workers, unless it is the trained model itself.

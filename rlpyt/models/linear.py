@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.utils import keep_large_blocks
 from rlpyt.utils.choices import chosen
 
 # Multiplications above which oneDNN's start-up cost (some 20 us) is made up for.
@@ -207,5 +206,4 @@ def pack_layers(model: torch.nn.Module, rows: int, n_calls: int | None = None) -
     """
     if n_calls is not None and n_calls < MIN_CALLS:
         return []
-    keep_large_blocks()  # Otherwise the system would clear and map the same memory at every packing.
     return [layer for layer in model.modules() if isinstance(layer, Linear) and layer.pack(rows)]

@@ -187,9 +187,11 @@ def update_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Ten
 def keep_large_blocks() -> None:
     """Let this process reuse memory for large tensors instead of returning it to the system after every use.
 
-    By default the C library asks the system for each block above 32 MB (a minibatch of 256 images as floats). The system clears and
-    maps every page of it, which takes up to a quarter of the training time of a small network. After this call, blocks up to 256 MB are
-    reused, and free memory above 1 GB is returned. Does nothing without glibc.
+    By default the C library asks the system for each block above 32 MB (a minibatch of 256 images as floats), and returns free memory at
+    the end of its heap. The system clears and maps every page of it again, which takes up to a quarter of the training time of a small
+    network. It takes up to a sixth of the time in which a convolutional network acts for a few environments, depending on where a process
+    happens to have put other things. After this call, blocks up to 256 MB are reused, and free memory above 1 GB is returned. Does nothing
+    without glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

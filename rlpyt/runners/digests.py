@@ -78,7 +78,9 @@ class Digests:
     def _bind(self, samples: Any) -> None:
         """Keep the memory of a batch."""
         self._batch, self._views, self._fields = samples, [], []
-        env, agent = ({name: field_of(part, name) for name in part._fields if name not in _SHIFTED} for part in (samples.env, samples.agent))
+        env, agent = (
+            {name: field_of(part, name) for name in part._fields if name not in _SHIFTED} for part in (samples.env, samples.agent)
+        )
         agent.pop("bootstrap_value", None)
         following = dict(leaves(env.pop("next_observation", None), "env.next_observation"))
         parts = [*leaves(dict(env=env, agent=agent)), *((path, leaf[-1:]) for path, leaf in following.items())]

@@ -38,7 +38,7 @@ _FORM = dict(row=NATURAL, itr=int, steps=NATURAL, n_steps=int, digests=dict)
 def digest_bytes(data: np.ndarray, before: int = 0) -> int:
     """Return the digest of bytes [n], uint8 and contiguous, that follow those with the digest `before`."""
     if len(data) < _LONG:
-        return zlib.crc32(data, before & 0xFFFFFFFF)
+        return zlib.crc32(data.data, before & 0xFFFFFFFF)
     if data.ctypes.data % 8:
         data = data.copy()  # The kernel reads words of 8 bytes.
     return int(kernels.hash_bytes(data, np.uint64(before)))

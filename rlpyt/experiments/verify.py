@@ -7,15 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from rlpyt.experiments.opening import OpenedRun
 from rlpyt.utils.choices import are_answers
 from rlpyt.utils.digests import FILE, Parting, Row, in_common, parting, read_rows
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
+from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.plain import shown
 
 _NOT_OF_RESULTS = ("runner.n_steps", "runner.verbose", "runner.digest", "runner.calibrate", "runner.save_replay")  # See `Facts`.
+_MOST_THREADS = 1024
 
 
 class Facts(NamedTuple):
@@ -91,11 +95,18 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
     params = {key: value for key, value in read_params(Path(run_dir) / "params.json").items() if key not in ("name", "run_ID", RECORD)}
     with tempfile.TemporaryDirectory(prefix="rlpyt_verify_") as directory, logger.verbosity(0):
         with logger_context(directory, 0, "verify", params, snapshot_mode="none", override_prefix=True) as again_dir:
-            runner.train()
+            with torch_threads(_threads(rows[-1])):
+                runner.train()
         pairs = in_common(rows, rows_of(again_dir))
         if not pairs:
             raise ValueError(f"The run, computed again, has no row after {rows[-1].steps:,} environment steps.")
         return _compared(pairs, record, record_of(again_dir))._replace(settings={})
+
+
+def _threads(row: Row) -> int:
+    """Return with how many torch threads a row was computed; the present number if that is not known."""
+    n = row.on.get("torch threads")
+    return n if type(n) is int and 0 < n <= _MOST_THREADS else torch.get_num_threads()
 
 
 def _again(run_dir: Path, last: Row, trust: bool, script: str | None) -> tuple[Any, dict[str, Any]]:

@@ -111,7 +111,7 @@ class AsyncRlMixin(RunnerMixin):
         super().__init__(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs)
         if self.digest:
             raise ValueError(
-                f"digest=True is for runs that repeat bit for bit. What {type(self).__name__} computes depends on how fast its processes are: "
+                f"digest=True is for runs that repeat bit for bit, but in {type(self).__name__} the speed of processes matters: "
                 "leave digest out, or take a synchronous sampler."
             )
         self.max_batches_ahead = max_batches_ahead

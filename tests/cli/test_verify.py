@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiers import full, processes, thinned
+from tiers import processes, thinned
 
 from rlpyt.runners import minibatch_rl
 from rlpyt.utils.digests import FILE, line_of, read_rows

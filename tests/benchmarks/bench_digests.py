@@ -8,23 +8,24 @@ The first number does not depend on other programs, as long as these slow down e
 from __future__ import annotations
 
 import argparse
+import io
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any
 
 from rlpyt.experiments.build import build
 from rlpyt.experiments.train import configuration
 from rlpyt.runners.digests import Digests
-from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
 
 RUNS = {  # Configuration, sampler, settings; each takes some seconds.
-    "CartPole PPO": ("cartpole", "ppo", "serial", ["runner.n_steps=20480"]),
-    "CartPole DQN": ("cartpole", "dqn", "serial", ["runner.n_steps=6000", "runner.log_interval_steps=1000", "algo.min_steps_learn=500"]),
-    "Pong PPO": ("atari_ff_ppo", "pong_2M", "serial", ["runner.n_steps=4096", "runner.log_interval_steps=2048"]),
-    "Pong A2C": ("atari_ff_a2c", "0", "serial", ["runner.n_steps=4000", "runner.log_interval_steps=2000", "env.game=pong"]),
+    "CartPole PPO": ("cartpole", "ppo", "serial", ["runner.n_steps=5120", "runner.log_interval_steps=2560"]),
+    "CartPole DQN": ("cartpole", "dqn", "serial", ["runner.n_steps=3000", "runner.log_interval_steps=1000", "algo.min_steps_learn=500"]),
+    "Pong PPO": ("atari_ff_ppo", "pong_2M", "serial", ["runner.n_steps=2048", "runner.log_interval_steps=2048"]),
+    "Pong A2C": ("atari_ff_a2c", "0", "serial", ["runner.n_steps=2000", "runner.log_interval_steps=2000", "env.game=pong"]),
 }
 
 
@@ -43,7 +44,8 @@ def timed(method: Callable, spent: list[float]) -> Callable:
 
 def seconds(module: str, key: str, sampler: str, settings: list[str], digest: bool) -> tuple[float, float]:
     """Train; return the seconds that it took, and those that digests took in it."""
-    config, paths = configuration(module, key, sampler, [*settings, f"runner.digest={digest}", "runner.verbose=0"])
+    settings = [*settings, "sampler.eval_n_envs=0", f"runner.digest={digest}", "runner.verbose=0"]
+    config, paths = configuration(module, key, sampler, settings)
     runner = build(config, paths, dict(master_torch_threads=1, set_affinity=False), seed=0)
     spent: list[float] = []
     began: list[float] = []
@@ -52,7 +54,7 @@ def seconds(module: str, key: str, sampler: str, settings: list[str], digest: bo
     take, record = Digests.take, Digests.record
     Digests.take, Digests.record = timed(take, spent), timed(record, spent)  # type: ignore[method-assign]
     try:
-        with tempfile.TemporaryDirectory() as directory, logger.verbosity(0):
+        with tempfile.TemporaryDirectory() as directory, redirect_stdout(io.StringIO()):
             with logger_context(directory, 0, "digest", snapshot_mode="none"):
                 runner.train()
     finally:

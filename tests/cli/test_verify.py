@@ -92,6 +92,7 @@ def test_choices_are_those_of_the_run_and_nothing_is_measured(run_dir, rlpyt, mo
         (["damaged"], "digests.jsonl is damaged: line 1"),
         (["unknown"], "does not say how the run was made"),
         (["strange"], "params.json is damaged: its seed is"),
+        (["epochs"], "was trained by a Trainer"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(run_dir, trained, tmp_path, rlpyt, args, message):
@@ -99,11 +100,11 @@ def test_what_cannot_be_verified_is_refused(run_dir, trained, tmp_path, rlpyt, a
     for name, contents in dict(empty="", damaged="{}\n").items():
         shutil.copytree(run_dir, tmp_path / name)
         (tmp_path / name / FILE).write_text(contents)
-    for name in ("unknown", "strange"):
+    params = json.loads((run_dir / "params.json").read_text())
+    for name, changes in dict(unknown=None, strange=dict(seed="three"), epochs=dict(trainer=dict(n_epochs=3, batch_size=64))).items():
         shutil.copytree(run_dir, tmp_path / name)
-        params = json.loads((run_dir / "params.json").read_text())
-        params["rlpyt"]["seed"] = "three"
-        (tmp_path / name / "params.json").write_text(json.dumps(params if name == "strange" else {}))
+        changed = {} if changes is None else dict(params, rlpyt=dict(params["rlpyt"], **changes))
+        (tmp_path / name / "params.json").write_text(json.dumps(changed))
     code, _, err = rlpyt("verify", tmp_path / args[0], *args[1:])
     assert code == 2 and message in err
 
@@ -114,6 +115,14 @@ def test_a_run_that_was_resumed_verifies_from_its_beginning(trained, tmp_path, r
     assert [row.steps for row in read_rows(run_dir / FILE)] == [0, 128, 256]
     assert rlpyt("verify", run_dir, "--rows", "all")[0] == 0
     assert rlpyt("verify", run_dir, "--rows", "2")[0] == 0, "with the steps that were planned then"
+
+
+def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rlpyt):
+    run_dir = Path(shutil.copytree(trained("cartpole", "ppo", DIGEST, "algo.linear_lr_schedule=True"), tmp_path / "run_0"))
+    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0
+    assert rlpyt("verify", run_dir, "--rows", "3")[0] == 0
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 1 and "param_groups.0.lr" in out and "  n_steps: 256 then, 512 now" in out
 
 
 def test_rows_of_an_interruption_are_left_out(run_dir, rlpyt):

@@ -4,6 +4,7 @@
     python tests/golden.py compare before.json         # runs what is in it again, and says what differs
     python tests/golden.py trees ../old ../new         # records one working tree and compares another, e.g. of `git worktree add`
     python tests/golden.py record some.json --only cartpole:dqn /cpu --tree ../old
+    python tests/golden.py verify                      # runs everything with digests, and verifies it (see `rlpyt.experiments.verify`)
 
 A run is a tiny one (`smoke` of `rlpyt.experiments.train`) of a configuration of `rlpyt.experiments.configs`, once with the serial sampler
 and once with workers; EXTRAS has others, for what no configuration uses. Seed and threads are fixed. Recorded are, as hashes, the
@@ -237,6 +238,21 @@ def observe(run: Run) -> dict[str, Any]:
     return dict(batches.recorded(), **learned(runner.agent, runner.algo), progress=progress)
 
 
+def verified(run: Run) -> dict[str, Any]:
+    """Do a run with digests in this process, compute it again, and return the number of rows, and in which tensor they part, if they do."""
+    from rlpyt.experiments.build import build
+    from rlpyt.experiments.verify import verify
+    from rlpyt.utils.logging.context import logger_context
+
+    runner = build(*settings_of(run), dict(AFFINITY), SEED)
+    runner.digest = True
+    with tempfile.TemporaryDirectory() as directory:
+        with logger_context(directory, 0, "golden", snapshot_mode="none") as run_dir:
+            runner.train()
+        found = verify(run_dir, None)
+    return dict(rows=len(found.pairs), parting=None if found.parting is None else f"{found.parting.a}, {' '.join(found.parting.first)}")
+
+
 def observe_episodes(run: Run) -> dict[str, Any]:
     """Do the same with PPO on episodes from a sampler of whole episodes, without a runner."""
     from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -271,13 +287,16 @@ def learned(agent: Any, algo: Any) -> dict[str, dict[str, str]]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Processes
 # ---------------------------------------------------------------------------------------------------------------------
-def in_process(what: Any, tree: Path) -> Any:
-    """Do a run with the code of a tree in a process of its own and return what is recorded; or, without a run, the plan."""
+def in_process(what: Any, tree: Path, how: str = "observe") -> Any:
+    """Do a run with the code of a tree in a process of its own and return what is recorded; or, without a run, the plan.
+
+    `how` is "observe" or "verified", see the functions of these names.
+    """
     with tempfile.TemporaryDirectory() as directory:
         result = Path(directory) / "result.json"
         try:
             environment = dict(OMP_NUM_THREADS="1", RLPYT_CALIBRATE="0", PYTHONPATH=str(tree))
-            done = preloaded.run(__file__, "child", json.dumps(what), tree, result, timeout=TIMEOUT, cwd=directory, **environment)
+            done = preloaded.run(__file__, "child", json.dumps(what), tree, result, how, timeout=TIMEOUT, cwd=directory, **environment)
         except subprocess.TimeoutExpired:
             return dict(crash=f"It had not ended after {TIMEOUT} s.")
         if done.returncode == 0:
@@ -286,7 +305,7 @@ def in_process(what: Any, tree: Path) -> Any:
         return dict(crash=f"Exit code {done.returncode}: {last.strip()}")
 
 
-def child(what: str, tree: str, result: str) -> None:
+def child(what: str, tree: str, result: str, how: str) -> None:
     """Be that process."""
     sys.path.insert(0, tree)
     import rlpyt
@@ -294,7 +313,8 @@ def child(what: str, tree: str, result: str) -> None:
     if not Path(rlpyt.__file__).is_relative_to(tree):
         raise ImportError(f"{rlpyt.__file__} is not in {tree}.")
     run = json.loads(what)
-    Path(result).write_text(json.dumps(plan() if run is None else observe(Run(*run))))
+    do = dict(observe=observe, verified=verified)[how]
+    Path(result).write_text(json.dumps(plan() if run is None else do(Run(*run))))
 
 
 def record(tree: Path, only: Sequence[str] = (), of: Collection[str] | None = None) -> dict[str, Any]:
@@ -320,6 +340,20 @@ def record(tree: Path, only: Sequence[str] = (), of: Collection[str] | None = No
         print(f"{i + 1}/{len(names)} {name}: {recorded[name].get('crash', f'{time.monotonic() - begun:.1f} s')}", flush=True)
     print(f"{len(names)} runs took {(time.monotonic() - start) / 60:.1f} minutes.")
     return dict(versions=versions(), runs=recorded)
+
+
+def verify_all(tree: Path, only: Sequence[str]) -> int:
+    """Do all runs with digests, and compute them again; print a line for each, and return the exit code."""
+    runs, _ = in_process(None, tree.resolve())
+    names = [name for name, run in runs.items() if run[0] != "episodes" and is_among(name, only)]
+    n_verified = 0
+    for i, name in enumerate(names):
+        found = in_process(runs[name], tree.resolve(), "verified")
+        wrong = found.get("crash") or found["parting"]
+        n_verified += wrong is None
+        print(f"{i + 1}/{len(names)} {name}: {wrong or str(found['rows']) + ' rows are the same'}", flush=True)
+    print(f"{n_verified} of {len(names)} runs are verified.")
+    return int(n_verified < len(names) or not names)
 
 
 def is_among(name: str, only: Sequence[str]) -> bool:
@@ -399,16 +433,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do it, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, help_ in (("record", "run, and write FILE"), ("compare", "run, and say what differs from FILE"), ("trees", "compare trees")):
+    for name, help_ in (
+        ("record", "run, and write FILE"),
+        ("compare", "run, and say what differs from FILE"),
+        ("trees", "compare trees"),
+        ("verify", "run twice, and compare digests"),
+    ):
         command = commands.add_parser(name, help=help_)
         if name == "trees":
             command.add_argument("old", type=Path, help="a working tree")
             command.add_argument("new", type=Path, help="another one")
         else:
-            command.add_argument("file", type=Path, help="the recording, in JSON")
+            if name != "verify":
+                command.add_argument("file", type=Path, help="the recording, in JSON")
             command.add_argument("--tree", type=Path, default=ROOT, help="the working tree whose code runs; default: this one")
         command.add_argument("--only", nargs="+", default=[], metavar="NAME", help="runs whose names contain one of these")
     args = parser.parse_args(argv)
+    if args.command == "verify":
+        return verify_all(args.tree, args.only)
     if args.command == "trees":
         return report(record(args.old, args.only), record(args.new, args.only), args.only)
     if args.command == "compare":

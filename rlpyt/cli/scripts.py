@@ -19,6 +19,7 @@ COMMON = dict(  # Help for common arguments without a docstring entry.
     cuda_idx="GPU to use; default: none",
     smoke="a tiny run, to see whether everything works",
 )
+DIGEST = "record digests in each row of the log, with which rlpyt verify and rlpyt bisect compare runs bit for bit"
 
 
 def command_line(function: Callable[..., Result], description: str, *others: Callable, **choices: Collection[str]) -> Result:
@@ -41,6 +42,8 @@ def command_line(function: Callable[..., Result], description: str, *others: Cal
     Options have the names and defaults of the arguments, and the types of their annotations: ``str``, ``int``, ``float``, ``bool``, a
     sequence of one of these, or one of these or None. (Without an annotation: the type of the default, or int if that is None.) Their help
     is in the ``Args`` of the docstrings, or in COMMON. Arguments without a default are positional, in the same order.
+
+    Every script also has the option ``--digest``, which sets `rlpyt.runners.digests.set_digest`, unless its function has such an argument.
 
     Args:
         function: the main function.
@@ -65,7 +68,19 @@ def command_line(function: Callable[..., Result], description: str, *others: Cal
         if names != [name]:
             settings["default"] = parameter.default
         parser.add_argument(*names, help=helps.get(name, COMMON.get(name, "")).replace("%", "%%"), **settings)
-    return main_of_script(lambda: function(**vars(parser.parse_args())))
+    has_own = "digest" in arguments
+    if not has_own:
+        parser.add_argument("--digest", action="store_true", help=DIGEST)
+
+    def main() -> Result:
+        settings = vars(parser.parse_args())
+        if not has_own and settings.pop("digest"):
+            from rlpyt.runners.digests import set_digest
+
+            set_digest(True)
+        return function(**settings)
+
+    return main_of_script(main)
 
 
 def true_or_false(text: str) -> bool:

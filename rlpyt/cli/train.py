@@ -16,6 +16,7 @@ import argparse
 import sys
 from typing import Any
 
+from rlpyt.cli.scripts import DIGEST
 from rlpyt.utils.text import show
 
 SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments get in another way
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=2)
     parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
     parser.add_argument("--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", default=[], dest="settings")
+    parser.add_argument("--digest", help=f"{DIGEST}; the same as --set runner.digest=True", action="store_true")
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
 
 
@@ -42,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.sampler is not None and "." not in args.sampler:
         configs.look_up(args.sampler, SAMPLERS, "sampler named")
+    args.settings = [*args.settings, *["runner.digest=True"] * args.digest]
     settings: dict[str, Any] = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
     names = split_key(args.names[0]) if len(args.names) == 1 else args.names
     if not names:

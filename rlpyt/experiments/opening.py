@@ -33,13 +33,14 @@ class OpenedRun:
 
     Args:
         path: directory of the run, or a snapshot file.
-        snapshot: for a directory, "last" (the newest readable one), "best", or the path of a file.
+        snapshot: for a directory, "last" (the newest readable one), "best", the path of a file, or None to open no snapshot, which is
+            enough for `runner`.
         trust: whether to import whatever params.json names.
         script: "FILE.py:FUNCTION" of a function that returns the runner; params.json is then not used.
 
     Attributes:
         file: the snapshot.
-        snapshot: its contents.
+        snapshot: its contents; {} without one.
         params: contents of params.json, {} with a `script`.
 
     Raises:
@@ -48,8 +49,11 @@ class OpenedRun:
     """
 
     def __init__(self, path: Any, snapshot: Any = "last", trust: bool = False, script: str | None = None) -> None:
-        self.file, self.snapshot = load_snapshot(_snapshot_path(Path(path), snapshot))
-        if not {"agent_state_dict", "trainer"} & self.snapshot.keys():
+        if snapshot is None:
+            self.file, self.snapshot = Path(path) / "params.pkl", dict[str, Any]()
+        else:
+            self.file, self.snapshot = load_snapshot(_snapshot_path(Path(path), snapshot))
+        if snapshot is not None and not {"agent_state_dict", "trainer"} & self.snapshot.keys():
             raise ValueError(f"{self.file} is not the snapshot of a run: it has no agent_state_dict.")
         with reading(self.file):
             check_form({"itr": 0, "cum_steps": 0, **self.snapshot}, dict(itr=NATURAL, cum_steps=NATURAL), "snapshot")
@@ -68,7 +72,7 @@ class OpenedRun:
     @property
     def has_own_loop(self) -> bool:
         """Whether a `Trainer` ran an algorithm that has its own training loop."""
-        return "agent_state_dict" not in self.snapshot
+        return bool(self.snapshot) and "agent_state_dict" not in self.snapshot
 
     @property
     def trainer_args(self) -> dict[str, Any] | None:

@@ -109,6 +109,11 @@ class AsyncRlMixin(RunnerMixin):
                 "age of the policy that acted: Impala (in place of A2C) and Appo (in place of PPO)."
             )
         super().__init__(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs)
+        if self.digest:
+            raise ValueError(
+                f"digest=True is for runs that repeat bit for bit, but in {type(self).__name__} the speed of processes matters: "
+                "leave digest out, or take a synchronous sampler."
+            )
         self.max_batches_ahead = max_batches_ahead
         self.world_size = len(self.optimizer_affinities)
         B, n = sampler.batch_spec.B, self.world_size

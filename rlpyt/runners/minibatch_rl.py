@@ -26,6 +26,7 @@ from rlpyt.runners.checkpoint import (
     training_parts,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
+from rlpyt.runners.digests import Digests, is_digested
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm, CompletedSampler, Part, Snapshots
 from rlpyt.runners.record import record_choices, record_run
@@ -33,11 +34,13 @@ from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settin
 from rlpyt.samplers.workers import default_start_method
 from rlpyt.types import BatchSpec, infos_from_plain, plain_infos
 from rlpyt.utils import choices
+from rlpyt.utils.digests import FILE
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
+from rlpyt.utils.logging.store import beside
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
@@ -75,7 +78,7 @@ class MinibatchRlBase(BaseRunner):
             ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is for a run that has the machine to itself.
         log_interval_steps: environment steps between two rows of the log.
         resume_from: directory of a run, or a snapshot, to resume; None starts a new run. All settings must be those of the resumed run,
-            except `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks`, `verbose` and `calibrate`.
+            except `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks`, `verbose`, `calibrate` and `digest`.
         save_replay: save the replay buffer with each snapshot, for a resumed run. The first snapshot writes all of it, later ones write
             only new steps. It takes as much space on the disk as in memory.
         stop_return: stop the run at the first row of the log with at least this mean return (`ReturnAverage`) over enough trajectories.
@@ -88,6 +91,9 @@ class MinibatchRlBase(BaseRunner):
             torch threads (if the user has not said it). False: take the defaults. A dictionary: take these choices, as params.json has
             them under ``choices``. None: as `rlpyt.utils.choices.set_calibration` says, by default True; a resumed run then keeps the
             choices of its snapshot.
+        digest: whether each row of the log has digests of what the run has computed, so that ``rlpyt verify`` and ``rlpyt bisect`` can
+            compare it with another run, bit for bit; see `rlpyt.runners.digests`. None: as `rlpyt.runners.digests.set_digest` says, by
+            default False.
 
     Attributes:
         choices: the choices of this run, once the agent has its models.
@@ -111,6 +117,8 @@ class MinibatchRlBase(BaseRunner):
     verbose: int | None = None
     calibrate: bool | dict | None = None
     choices: dict[str, Any] = {}
+    digest = False
+    digests: Digests | None = None  # Of the process that writes the log, while it trains, with `digest`.
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
     affinities: Sequence[dict] = ()  # Of all ranks, if there may be several,
@@ -148,6 +156,7 @@ class MinibatchRlBase(BaseRunner):
         hooks: Sequence[Hook] | None = None,
         verbose: int | None = None,
         calibrate: bool | dict | None = None,
+        digest: bool | None = None,
     ) -> None:
         own_affinity = for_runner(affinity, sampler)
         check_affinity(own_affinity)
@@ -167,6 +176,7 @@ class MinibatchRlBase(BaseRunner):
         self.hooks = checked_hooks(hooks)
         self.verbose = verbose
         self.calibrate = calibrate
+        self.digest = is_digested() if digest is None else digest
         self.rank = 0
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
@@ -303,8 +313,11 @@ class MinibatchRlBase(BaseRunner):
     def _resume(self) -> None:
         """Resume from `resume_from`, unless that is None or done."""
         if self.resume_from is not None and not self._is_resumed:
-            self.first_itr = restore(self, *find_snapshot(self, self.resume_from))
+            file, snapshot = find_snapshot(self, self.resume_from)
+            self.first_itr = restore(self, file, snapshot)
             self._is_resumed = True
+            if self.digests is not None:
+                self.digests.continue_from(beside(file, FILE), self.snapshots.get_snapshot_dir(), snapshot["cum_steps"])
 
     @property
     def process_seed(self) -> int:
@@ -413,6 +426,7 @@ class MinibatchRlBase(BaseRunner):
         """Reset the attributes that an earlier call of `train` has set."""
         self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
+        self.digests = Digests() if self.digest and self.rank == 0 else None
 
     def _interruptible(self) -> Interrupt:
         """Return the context in which Ctrl-C and SIGTERM end the run in good order: the active one, or a new one."""
@@ -454,6 +468,8 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
+        if self.digests is not None:
+            self.digests.take(samples)
         tell_restarted(self.algo, self.sampler.take_restarted())
         self._tell_lag(self.algo)
         self.agent.train_mode(itr)
@@ -532,13 +548,16 @@ class MinibatchRlBase(BaseRunner):
 
     def counters(self) -> dict:
         """Return the counters of this runner as plain data."""
-        return dict(diagnostics=self.diagnostics.state_dict(), score=self._score, n_scored=self._n_scored)
+        digests = {} if self.digests is None else dict(digests=self.digests.state_dict())
+        return dict(diagnostics=self.diagnostics.state_dict(), score=self._score, n_scored=self._n_scored, **digests)
 
     def load_counters(self, counters: dict) -> None:
         """Continue counting from the result of `counters`; stop at once if the run was already solved."""
         check_counters(counters)
         self.diagnostics.load_state_dict(counters["diagnostics"])
         self._score, self._n_scored = counters.get("score"), counters.get("n_scored", 0)
+        if self.digests is not None:
+            self.digests.load_state_dict(counters.get("digests"))
         self.stop_reason = self.reason_to_stop(self._score, self._n_scored, self.diagnostics.cum_steps)
         if self.stop_reason is not None:
             self.stop_reason += " So there is nothing to do: to train on, change stop_return or leave it out."
@@ -608,6 +627,8 @@ class MinibatchRlBase(BaseRunner):
                 logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation, detail=True)
             self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
             self.diagnostics.record_times(eval_time, CompletedAlgorithm(self.algo).replay_seconds, self.waiting_seconds)
+            if self.digests is not None:
+                self.digests.record(self, itr, self.snapshots.get_snapshot_dir())
         self._log_infos(traj_infos)
         row = logger.dump_tabular(with_prefix=False)
         self._row_itr = itr

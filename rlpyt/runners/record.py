@@ -7,8 +7,8 @@ key                 what
 =================== =================================================================================================
 format              version of this layout
 script              file of the script, also relative to the run, and its module where it was started by ``python -m``
-seed, n_steps,      of the run (env steps, mean return); what it was resumed with last
-stop_return
+seed, n_steps,      of the run (env steps, mean return, whether it has digests); what it was resumed with last
+stop_return, digest
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          arguments of the algorithm's method of that name
@@ -40,7 +40,7 @@ from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, re
 
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
-CHANGEABLE = ("n_steps", "stop_return")  # Settings of a runner that may change when the run is resumed.
+CHANGEABLE = ("n_steps", "stop_return", "digest")  # Settings of a runner that may change when the run is resumed.
 _ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
 
 
@@ -156,7 +156,7 @@ def _add_record(path: str, record: dict) -> None:
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:
     """Return when, where and with which versions a run is started."""
-    facts = dict(provenance.describe_process(), packages=_versions())
+    facts = dict(provenance.describe_process(), packages=versions())
     return {**facts, **(_git_state(script.file, str(Path(directory).parent)) if script.file else {})}
 
 
@@ -167,7 +167,8 @@ def _git_state(file: str, outputs: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of rlpyt and of the packages that can change what a run computes."""
     import rlpyt
 
     versions = {"rlpyt": rlpyt.__version__}

@@ -39,15 +39,46 @@ def _prefetch(typing_context, source, start):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Digests
+# ---------------------------------------------------------------------------------------------------------------------
+_u = np.uint64
+_ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # Random bits that end with 1.
+
+
+@kernel
+def _mixed(lane, word):
+    """Return a lane after a word. No two words, nor two lanes, give the same."""
+    lane = (lane ^ word) * _ODD
+    return lane ^ (lane >> np.uint64(29))
+
+
+@kernel
+def hash_bytes(data, before):
+    """Return a hash, uint64, of bytes [n] at a multiple of 8 that follow those with the hash `before`.
+
+    Words go to four lanes in turn, whose products the processor computes at the same time.
+    """
+    n = data.size // 8
+    words = data[: n * 8].view(np.uint64)
+    a, b, c, d = before, before ^ _ODD, before ^ _ODD_2, before ^ _ODD ^ _ODD_2
+    n_in_turn = n - n % 4
+    for i in range(0, n_in_turn, 4):
+        a, b = _mixed(a, words[_u(i)]), _mixed(b, words[_u(i + 1)])
+        c, d = _mixed(c, words[_u(i + 2)]), _mixed(d, words[_u(i + 3)])
+    for i in range(n_in_turn, n):
+        a = _mixed(a, words[_u(i)])
+    for i in range(n * 8, data.size):
+        b = _mixed(b, np.uint64(data[i]))
+    return _mixed(_mixed(_mixed(_mixed(a, b) * _ODD_2, c) * _ODD_2, d) * _ODD_2, np.uint64(data.size))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Sum tree
 # ---------------------------------------------------------------------------------------------------------------------
 # A sum tree is one array: the leaves, the sums of every 8 leaves, the sums of every 8 of these sums, and so on up to the total. Zeros in
 # FRONT of each level pad its length to a multiple of 8: eight numbers are a cache line. `levels` [L] holds the start of each level behind
 # its padding; nodes are counted from there. Indexes are cast to unsigned, because numba checks signed ones for negative values at each
 # access.
-_u = np.uint64
-
-
 @kernel
 def _sum_2(tree, i):
     return tree[_u(i)] + tree[_u(i + 1)]

@@ -199,6 +199,19 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
     _fsync_directory(directory)
 
 
+def append_whole(path: str | os.PathLike, data: bytes) -> None:
+    """Append bytes to a file with a single system call. If the disk refuses some of them, none stay, and an OSError is raised."""
+    with open(path, "ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            written = file.write(data)  # unbuffered: a single system call
+            if written < len(data):
+                raise OSError(f"only {written} of {len(data)} bytes could be written")
+        except OSError:
+            file.truncate(size)  # nothing torn
+            raise
+
+
 def atomic_link(source: str | os.PathLike, path: str | os.PathLike) -> None:
     """Make `path` another name of the file `source`. At any time, and after any crash, `path` is the old file or `source`.
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from rlpyt.cli.scripts import COMMON, command_line
+from rlpyt.runners.digests import is_digested, set_digest
 
 
 def build(game: str = "pong", cuda_idxs: Sequence[int] = (), rate: float | None = None, reset: bool = False, seed: int | None = None):
@@ -34,6 +35,15 @@ def test_options_are_the_arguments_of_the_main_function_and_of_those_it_hands_se
     settings = dict(cuda_idxs=[0, 1], rate=1e-3, reset=True, seed=5)
     assert called(monkeypatch, words) == dict(settings, run_ID=3, game="qbert", smoke=True)
     assert called(monkeypatch, "--reset False")["reset"] is False and called(monkeypatch, "--reset")["reset"] is True
+
+
+def test_every_script_can_record_digests(monkeypatch):
+    try:
+        assert "digest" not in called(monkeypatch, "") and not is_digested()
+        assert "digest" not in called(monkeypatch, "--digest") and is_digested()
+    finally:
+        set_digest(False)
+    assert called(monkeypatch, "--digest 3", lambda digest=0: digest) == 3 and not is_digested(), "unless its function has the name"
 
 
 def test_help_has_the_description_and_what_docstrings_say(monkeypatch, capsys):

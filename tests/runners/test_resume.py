@@ -77,7 +77,7 @@ def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, **settings):
     config = variant(module.configs[key], **changes)
     B, T = config["sampler"]["batch_B"], config["sampler"]["batch_T"]
     unit = max(16, B * T)
-    runner = dict(dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True), **settings)
+    runner = dict(dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True, digest=True), **settings)
     sampler = dict(eval_n_envs=2, eval_max_steps=300, eval_max_trajectories=4) if evaluate else dict(eval_n_envs=0)
     config = variant(config, runner=runner, sampler=dict(sampler, max_decorrelation_steps=20))
     RunnerCls = MinibatchRlEval if evaluate else MinibatchRl

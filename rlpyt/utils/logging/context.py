@@ -262,7 +262,9 @@ def _is_under_log_dir(log_dir: str) -> bool:
 
 
 def _files_of_run(run_dir: str) -> list[str]:
-    own = re.compile(r"debug\.log|progress\.csv|(params|variant|metadata|trainer)\.json|launch_archive\.tar\.xz|replay(_\d+)?")
+    own = re.compile(
+        r"debug\.log|progress\.csv|digests\.jsonl|(params|variant|metadata|trainer)\.json|launch_archive\.tar\.xz|replay(_\d+)?"
+    )
     snapshots = {file.path.name for file in snapshot_files(run_dir) if file.run == math.inf}
     return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name) or name in snapshots]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rlpyt.utils.logging.console import mkdir_p
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import append_whole, atomic_write
 from rlpyt.utils.text import encodable_in
 
 STATS = ("Average", "Std", "Median", "Min", "Max")
@@ -78,16 +78,7 @@ class CsvTable:
     def _append(self, rows: Iterable[list]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        data = text.getvalue().encode(*_ENCODING.values())
-        with open(self.path, "ab", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            try:
-                written = file.write(data)  # unbuffered: a single system call
-                if written < len(data):
-                    raise OSError(f"only {written} of {len(data)} bytes could be written")
-            except OSError:
-                file.truncate(size)  # no torn row
-                raise
+        append_whole(self.path, text.getvalue().encode(*_ENCODING.values()))
 
 
 class TerminalTablePrinter:

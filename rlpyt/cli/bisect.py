@@ -1,0 +1,44 @@
+"""Name the first row, and the first tensor in it, in which two runs part.
+
+Both must have been trained with --digest (digest=True of the runner). Rows after equally many environment
+steps are compared. Nothing is computed again.
+
+Samples count from the start of a run. In a row of several iterations, a difference may have begun anywhere
+in it: the shorter log_interval_steps, the nearer the place.
+
+The exit code is 0 if all rows in common are the same, and 1 if one differs.
+
+example:
+  rlpyt bisect data/local/before/run_0 data/local/after/run_0
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlpyt.cli.verify import conditions, lines_of
+from rlpyt.utils.text import plural, show
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("a", metavar="DIR", help="directory of a run, run_<ID>")
+    parser.add_argument("b", metavar="DIR", help="directory of another one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print where they part."""
+    from rlpyt.experiments.verify import compare, n_missing, rows_of
+
+    dirs = Path(args.a), Path(args.b)
+    found = compare(*dirs)
+    others = [n_missing(rows_of(each), found.pairs) for each in dirs]
+    if any(others):
+        show(f"Not compared: {plural(others[0], 'row')} of the first run and {others[1]} of the second, which the other one lacks.")
+    if found.parting is None:
+        show(f"The same: {plural(len(found.pairs), 'row')}, up to {found.pairs[-1][0].steps:,} environment steps, bit for bit.")
+        return 0
+    for line in [*lines_of(found.parting), *conditions(found, "in the first", "in the second")]:
+        show(line)
+    return 1

@@ -1,0 +1,100 @@
+"""Compute the first rows of a run again, and compare them with it bit for bit.
+
+The run must have been trained with --digest (digest=True of the runner). It is made again as its params.json
+says, in a temporary directory, and takes its choices between equal computations from there. Compared are the
+digests of parameters, optimizers, samples and random numbers.
+
+The exit code is 0 if all rows are the same, and 1 if one differs. Then the command names the first tensor
+that does, and what is different here: versions, processor, threads, choices.
+Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
+
+examples:
+  rlpyt verify data/local/20260101/120000/cartpole_ppo/run_0
+  rlpyt verify data/local/20260101/120000/cartpole_ppo/run_0 --rows all
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlpyt.cli import playing
+from rlpyt.utils.text import plural, printable, show
+
+if TYPE_CHECKING:
+    from rlpyt.experiments.verify import Comparison
+    from rlpyt.utils.digests import Parting
+
+ALL = "all"
+DEFAULT = 3  # rows
+_MOST_NAMED = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("run_dir", metavar="DIR", help="directory of the run, run_<ID>")
+    parser.add_argument("--rows", metavar="N", type=_rows, help=f"number of rows to compute again, or {ALL}; default: up to {DEFAULT}")
+    playing.add_opening_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train again, and print what was found."""
+    from rlpyt.experiments.verify import n_missing, rows_of, verify
+
+    run_dir = Path(args.run_dir)
+    rows = rows_of(run_dir)
+    n_rows = len(rows) if args.rows == ALL else args.rows or min(DEFAULT, len(rows))
+    found = verify(run_dir, n_rows, args.trust, args.script)
+    missing = n_missing(rows[:n_rows], found.pairs)
+    if missing:
+        show(f"Not compared: {plural(missing, 'row')} that the run has only because it was interrupted, or resumed with other intervals.")
+    if found.parting is None:
+        last = found.pairs[-1][0]
+        what = f"{plural(len(found.pairs), 'row')} of {printable(run_dir)}, up to {last.steps:,} environment steps"
+        show(f"Verified: {what}, bit for bit ({', '.join(last.digests).lower()}).")
+        return 0
+    show(f"Not verified: {printable(run_dir)} and what was computed now part.")
+    for line in [*lines_of(found.parting), *conditions(found, "then", "now")]:
+        show(line)
+    return 1
+
+
+def _rows(text: str) -> int | str:
+    """Read a positive integer, or ALL."""
+    return ALL if text == ALL else playing.at_least_1(text)
+
+
+def lines_of(parting: Parting) -> list[str]:
+    """Return lines that tell where two runs part."""
+    kind, name = parting.first
+    before = (
+        f"{plural(parting.n_same, 'row')} before it {'is' if parting.n_same == 1 else 'are'} the same"
+        if parting.n_same
+        else "no row before it"
+    )
+    lines = [f"First row that differs: {parting.a}; {before}.", f"First tensor in it: {kind.lower()}, {printable(name)}."]
+    for each, names in parting.names.items():
+        what = "the same" if not names else f"{len(names)} of {parting.n[each]} differ: {_some(names)}"
+        lines.append(f"  {each.lower()}: {what}")
+    return lines
+
+
+def _some(names: list[str]) -> str:
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return printable(", ".join(names[:_MOST_NAMED])) + more
+
+
+def conditions(found: Comparison, a: str, b: str) -> list[str]:
+    """Return lines that tell what is different about two runs, called `a` and `b`."""
+    different = {**found.settings, **found.conditions}
+    if not different:
+        return [
+            "Settings, versions, processor, threads and choices are the same. What else may be different: the code, packages of the "
+            "environment, or an environment or a GPU that does not repeat itself."
+        ]
+    return ["Different:", *(f"  {printable(name)}: {_value(x)} {a}, {_value(y)} {b}" for name, (x, y) in different.items())]
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else printable(value)

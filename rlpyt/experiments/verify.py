@@ -1,0 +1,168 @@
+"""Computes the first rows of a run again, and says where two runs part. Both compare the digests that runs have recorded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rlpyt.experiments.opening import OpenedRun
+from rlpyt.utils.choices import are_answers
+from rlpyt.utils.digests import FILE, Parting, Row, in_common, parting, read_rows
+from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
+from rlpyt.utils.misc import torch_threads
+from rlpyt.utils.plain import shown
+
+_NOT_OF_RESULTS = ("runner.n_steps", "runner.verbose", "runner.digest", "runner.calibrate", "runner.save_replay")  # See `Facts`.
+_MOST_THREADS = 1024
+
+
+class Facts(NamedTuple):
+    """What the results of a run may depend on.
+
+    Attributes:
+        conditions: versions, processor, number of threads, planned steps, choices between equal computations, and the commit of the script.
+        settings: settings of its parts by dotted names, the seed among them.
+    """
+
+    conditions: dict[str, Any]
+    settings: dict[str, Any]
+
+
+class Comparison(NamedTuple):
+    """The result of a comparison.
+
+    Attributes:
+        pairs: the rows that were compared.
+        parting: where they part; None if they do not.
+        conditions, settings: by name, what differs between the runs, as a pair.
+    """
+
+    pairs: list[tuple[Row, Row]]
+    parting: Parting | None
+    conditions: dict[str, tuple[Any, Any]]
+    settings: dict[str, tuple[Any, Any]]
+
+
+def compare(a: Any, b: Any) -> Comparison:
+    """Compare the runs in two directories.
+
+    Raises:
+        FileNotFoundError: one of them has no digests.
+        ValueError: a file is damaged, or they have no row after equally many environment steps.
+    """
+    rows = [rows_of(run_dir) for run_dir in (a, b)]
+    pairs = in_common(*rows)
+    if not pairs:
+        each = [f"{run_dir} has rows after {', '.join(f'{row.steps:,}' for row in found[:3])}, ..." for run_dir, found in zip((a, b), rows)]
+        raise ValueError(
+            f"The runs have no row after equally many environment steps: {'; '.join(each)}. Train both with the same log_interval_steps."
+        )
+    return _compared(pairs, record_of(a), record_of(b))
+
+
+def _compared(pairs: list[tuple[Row, Row]], *records: Mapping[str, Any]) -> Comparison:
+    found = parting(pairs)
+    rows = (found.a, found.b) if found else pairs[-1]
+    conditions, settings = zip(*(facts_of(record, row) for record, row in zip(records, rows)))
+    return Comparison(pairs, found, _different(*conditions), _different(*settings))
+
+
+def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: str | None = None) -> Comparison:
+    """Compute the first rows of a run again, in a temporary directory, and compare their digests.
+
+    The run is made again as its params.json says, and takes its choices between equal computations from there.
+
+    Args:
+        run_dir: directory of the run.
+        n_rows: number of rows; None for all.
+        trust, script: see `rlpyt.experiments.opening.OpenedRun`.
+
+    Raises:
+        FileNotFoundError: the run has no digests, or no params.json.
+        ValueError: a file is damaged, the run has fewer rows, or cannot be made again.
+    """
+    rows = rows_of(run_dir)
+    if n_rows is not None and n_rows > len(rows):
+        raise ValueError(f"{run_dir} has {len(rows)} rows with digests, so the first {n_rows} cannot be compared.")
+    rows = rows[:n_rows]
+    runner, record = _again(Path(run_dir), rows[-1], trust, script)
+    params = {key: value for key, value in read_params(Path(run_dir) / "params.json").items() if key not in ("name", "run_ID", RECORD)}
+    with tempfile.TemporaryDirectory(prefix="rlpyt_verify_") as directory, logger.verbosity(0):
+        with logger_context(directory, 0, "verify", params, snapshot_mode="none", override_prefix=True) as again_dir:
+            with torch_threads(_threads(rows[-1])):
+                runner.train()
+        pairs = in_common(rows, rows_of(again_dir))
+        if not pairs:
+            raise ValueError(f"The run, computed again, has no row after {rows[-1].steps:,} environment steps.")
+        return _compared(pairs, record, record_of(again_dir))._replace(settings={})
+
+
+def _threads(row: Row) -> int:
+    """Return with how many torch threads a row was computed; the present number if that is not known."""
+    n = row.on.get("torch threads")
+    return n if type(n) is int and 0 < n <= _MOST_THREADS else torch.get_num_threads()
+
+
+def _again(run_dir: Path, last: Row, trust: bool, script: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the runner of a run, not started, that stops with row `last`, and the record of the run."""
+    opened = OpenedRun(run_dir, None, trust, script)
+    if opened.trainer_args is not None:
+        raise ValueError(f"{run_dir} was trained by a Trainer. Only runs of runners can be computed again.")
+    runner, record = opened.runner(), record_of(run_dir)
+    seed, choices = record.get("seed"), record.get("choices", {})
+    if type(seed) is not int or not are_answers(choices):
+        raise ValueError(f"{opened.params_file} is damaged: its seed is {shown(seed)}, and its choices are {shown(choices)}.")
+    runner.seed = runner.seed_given = seed
+    runner.calibrate, runner.digest = dict(choices), True
+    runner.n_steps, runner.stop_return = last.n_steps, None
+    runner.resume_from, runner.save_replay, runner.verbose = None, False, 0
+
+    def stop(runner: Any, row: Any) -> None:
+        if runner.diagnostics.cum_steps >= last.steps:
+            runner.stop_reason = "All rows to compare are there."
+
+    runner.hooks = [*runner.hooks, stop]
+    return runner, record
+
+
+# --- Facts ------------------------------------------------------------------------------------------------------------
+def rows_of(run_dir: Any) -> list[Row]:
+    """Return the rows with digests in the directory of a run; FileNotFoundError if there are none, ValueError if they are damaged."""
+    directory = Path(run_dir)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"There is no directory {directory}: give the directory of a run, run_<ID>.")
+    rows = read_rows(directory / FILE)
+    if not rows:
+        raise FileNotFoundError(f"{directory / FILE} has no row: the run has ended before its first one.")
+    return rows
+
+
+def record_of(run_dir: Any) -> dict[str, Any]:
+    """Return the record in a run's params.json, see `rlpyt.runners.record`; {} without one."""
+    file = Path(run_dir) / "params.json"
+    record = read_params(file).get(RECORD) if file.exists() else None
+    return record if isinstance(record, dict) else {}
+
+
+def facts_of(record: Mapping[str, Any], row: Row) -> Facts:
+    """Return what a row of a run may depend on."""
+    choices = record.get("choices")
+    choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
+    commit = {} if record.get("githash") is None else dict(commit=record["githash"])
+    settings = {name: value for name, value in recorded_settings(record).items() if name not in _NOT_OF_RESULTS}
+    return Facts({**row.on, "n_steps": row.n_steps, **choices, **commit}, settings)
+
+
+def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {name: (a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)}
+
+
+def n_missing(rows: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> int:
+    """Return how many rows have no counterpart among the pairs."""
+    return len(rows) - len(pairs)

@@ -1,0 +1,194 @@
+"""What a run computes, as digests in each row of its log: so that another run can be compared with it, bit for bit.
+
+====================== ================================================================================================
+column                 digest of
+====================== ================================================================================================
+``DigestSamples``      all batches so far, without memory that means nothing
+``DigestParameters``   the agent's `state_dict`
+``DigestOptimizer``    the algorithm's `optim_state_dict`
+``DigestRandom``       the random generators of Python, numpy and torch in the process that trains
+====================== ================================================================================================
+
+`rlpyt.utils.digests.FILE`, beside progress.csv, has the digest of every single tensor. The random generators of worker processes show in
+the samples.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.runners.calibration import processor
+from rlpyt.runners.record import versions
+from rlpyt.utils.collections import field_of
+from rlpyt.utils.digests import FILE, Row, as_bytes, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
+from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import append_whole, atomic_write
+from rlpyt.utils.plain import check_form
+from rlpyt.utils.seed import rng_states
+from rlpyt.utils.text import printable
+
+_SHIFTED = ("prev_action", "prev_reward")  # Views of what other fields hold, one row later.
+_is_on = False
+
+
+def set_digest(on: bool) -> None:
+    """Let runners whose `digest` is None record digests, or not: all that are made in this process from now on. At first they do not."""
+    global _is_on
+    _is_on = on
+
+
+def is_digested() -> bool:
+    """Return whether runners whose `digest` is None record digests."""
+    return _is_on
+
+
+class Digests:
+    """Records the digests of a run."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, int] | None = {}  # By field, of all batches so far; None if earlier batches are not known.
+        self._batch: Any = None  # The batch that `_views` and `_fields` belong to.
+        self._views: list[tuple[str, np.ndarray]] = []  # Its memory as bytes.
+        self._fields: list[tuple[str, Any]] = []  # Fields whose memory has gaps, or is not the CPU's.
+        self._n_rows = 0
+        self._unwritten: list[bytes] = []
+        self._is_first = True
+
+    # Samples --------------------------------------------------------------------------------------------------------
+    def take(self, samples: Any) -> None:
+        """Take in the next batch [T,B]. Batches in the memory of an earlier one, which is the same object, take less time."""
+        running = self._samples
+        if running is None:
+            return
+        if samples is not self._batch:
+            self._bind(samples)
+        for path, view in self._views:
+            running[path] = digest_bytes(view, running[path])
+        for path, field in self._fields:
+            running[path] = digest_bytes(as_bytes(field), running[path])
+        self._take_ends(samples)
+
+    def _bind(self, samples: Any) -> None:
+        """Keep the memory of a batch."""
+        self._batch, self._views, self._fields = samples, [], []
+        env, agent = (
+            {name: field_of(part, name) for name in part._fields if name not in _SHIFTED} for part in (samples.env, samples.agent)
+        )
+        agent.pop("bootstrap_value", None)
+        following = dict(leaves(env.pop("next_observation", None), "env.next_observation"))
+        parts = [*leaves(dict(env=env, agent=agent)), *((path, leaf[-1:]) for path, leaf in following.items())]
+        for path, leaf in parts:
+            is_view = isinstance(leaf, np.ndarray) or leaf.device.type == "cpu"
+            array = np.asarray(leaf) if is_view and leaf.dtype != torch.bfloat16 else None
+            if array is not None and array.flags.c_contiguous:
+                self._views.append((path, as_bytes(array)))
+            else:
+                self._fields.append((path, leaf))
+            self._begin(path, leaf)
+
+    def _begin(self, path: str, leaf: Any) -> None:
+        if self._samples is not None:
+            self._samples.setdefault(path, form_digest(leaf))
+
+    def _take_ends(self, samples: Any) -> None:
+        """Take in what means something only in some columns: values to bootstrap from, and final observations."""
+        bootstrap_value, timeout = field_of(samples.agent, "bootstrap_value"), field_of(samples.env, "timeout")
+        if bootstrap_value is not None:
+            is_going_on = ~_array(samples.env.done)[-1:]  # [1,B]
+            self._add("agent.bootstrap_value", _array(bootstrap_value)[is_going_on])
+        timeouts = None if timeout is None else _array(timeout)
+        if timeouts is not None and timeouts.any():
+            n_timeouts = timeouts.sum(axis=0)  # [B]
+            for path, leaf in leaves(field_of(samples, "final_observation"), "final_observation"):
+                self._add(path, _array(leaf)[np.arange(len(leaf))[:, None] < n_timeouts])  # [K,B,...]
+
+    def _add(self, path: str, values: np.ndarray) -> None:
+        if self._samples is not None:
+            self._samples[path] = digest_bytes(as_bytes(values), self._samples.get(path, 0))
+
+    # Rows -----------------------------------------------------------------------------------------------------------
+    def record(self, runner: Any, itr: int, directory: Any) -> None:
+        """Record the columns of the next row of the log, and write the digests of its tensors into the file.
+
+        Args:
+            runner: has agent, algo, diagnostics and n_steps.
+            itr: the last iteration.
+            directory: directory of the run; None writes no file.
+        """
+        kinds = {} if self._samples is None else dict(Samples=dict(self._samples))
+        kinds["Parameters"] = digests(runner.agent.state_dict())
+        kinds["Optimizer"] = digests(runner.algo.optim_state_dict())
+        kinds["Random"] = digests({name: x if isinstance(x, torch.Tensor) else repr(x) for name, x in rng_states().items()})
+        for kind, parts in kinds.items():
+            logger.record_tabular(f"Digest{kind}", together(parts), detail=True)
+        if directory is None:
+            return
+        self._n_rows += 1
+        hexadecimal = {kind: {name: f"{number:016x}" for name, number in parts.items()} for kind, parts in kinds.items()}
+        on = depends_on() if self._is_first else {}
+        row = Row(self._n_rows, itr, runner.diagnostics.cum_steps, runner.n_steps, hexadecimal, on)
+        self._is_first = False
+        self._unwritten.append(line_of(row))
+        path = os.path.join(directory, FILE)
+        logger.try_to_write(path, lambda: self._write_pending(path))
+
+    def _write_pending(self, path: str) -> None:
+        append_whole(path, b"".join(self._unwritten))
+        self._unwritten = []
+
+    # Resuming -------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Return the digests of the samples so far, for a snapshot."""
+        return dict(samples=None if self._samples is None else dict(self._samples))
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a `state_dict`. None is that of a run without digests: then those of the samples stay unknown."""
+        self._samples = None
+        if state is not None:
+            check_form(state, dict(samples=(dict, type(None))), "digests")
+            if state["samples"] is not None:
+                check_form(state["samples"], dict.fromkeys(state["samples"], int), "digests['samples']")
+                self._samples = dict(state["samples"])
+        if self._samples is None:
+            logger.log("The digests of samples stay unknown, since the run was without digests before.")
+
+    def continue_from(self, file: Any, directory: Any, steps: int) -> None:
+        """Begin the file of this run with the rows, up to this number of environment steps, of the run that it continues."""
+        if directory is None or not Path(file).is_file():
+            return
+        try:
+            rows = [row for row in read_rows(file) if row.steps <= steps]
+        except ValueError as error:
+            logger.warn(printable(f"{error} The digests of this run begin with the resumed part."))
+            return
+        lines = [line_of(row._replace(on=row.on if i == 0 or rows[i - 1].on != row.on else {})) for i, row in enumerate(rows)]
+        path = os.path.join(directory, FILE)
+
+        def write() -> None:
+            with atomic_write(path) as new_file:
+                new_file.write(b"".join(lines))
+
+        logger.try_to_write(path, write)
+        self._n_rows = rows[-1].row if rows else 0
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+@functools.cache
+def _machine() -> dict[str, Any]:
+    found = {"python": platform.python_version(), **versions(), "processor": processor()}
+    return {**found, "instructions": torch.backends.cpu.get_cpu_capability()}
+
+
+def depends_on() -> dict[str, Any]:
+    """Return what the bits of this process may depend on besides the code: versions, processor, and the number of torch threads."""
+    return {**_machine(), "torch threads": torch.get_num_threads()}

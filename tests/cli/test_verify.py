@@ -1,0 +1,208 @@
+"""rlpyt verify and rlpyt bisect."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiers import processes, thinned
+
+from rlpyt.runners import minibatch_rl
+from rlpyt.utils.digests import FILE, line_of, read_rows
+
+DIGEST = "runner.digest=True"
+SHORT = (DIGEST, "algo.linear_lr_schedule=False", "runner.n_steps=128", "runner.log_interval_steps=64")
+ONE_THREAD = "affinity.master_torch_threads=1"
+
+
+@pytest.fixture
+def run_dir(trained, tmp_path):
+    """A run with digests, to write to: rows after 0, 128 and 256 environment steps."""
+    return Path(shutil.copytree(trained("cartpole", "ppo", DIGEST), tmp_path / "run_0"))
+
+
+def change(run_dir, row, **changes):
+    """Change a row of digests."""
+    rows = read_rows(run_dir / FILE)
+    rows[row - 1] = rows[row - 1]._replace(**changes)
+    (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
+
+
+def with_other_bit(run_dir, row, kind, name):
+    """Change a digest."""
+    found = json.loads(json.dumps(read_rows(run_dir / FILE)[row - 1].digests))
+    found[kind][name] = f"{int(found[kind][name], 16) ^ 1:016x}"
+    change(run_dir, row, digests=found)
+
+
+# --- Verify -----------------------------------------------------------------------------------------------------------
+def test_a_run_verifies_and_stays_as_it_is(run_dir, rlpyt):
+    before = {path: path.read_bytes() for path in run_dir.iterdir()}
+    code, out, _ = rlpyt("verify", run_dir)
+    assert code == 0 and f"Verified: 3 rows of {run_dir}, up to 256 environment steps, bit for bit" in out
+    assert "(samples, parameters, optimizer, random)" in out
+    assert {path: path.read_bytes() for path in run_dir.iterdir()} == before
+
+
+def test_only_the_first_rows_are_computed_if_that_is_asked_for(run_dir, rlpyt):
+    with_other_bit(run_dir, 3, "Parameters", "pi.model.0.bias")
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "2")
+    assert code == 0 and "Verified: 2 rows" in out and "up to 128 environment steps" in out
+
+
+def test_what_differs_is_named_and_what_is_different_here(run_dir, rlpyt):
+    with_other_bit(run_dir, 2, "Parameters", "pi.model.2.weight")
+    change(run_dir, 2, on=dict(read_rows(run_dir / FILE)[1].on, torch="0.1", processor="an abacus"))
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 1
+    assert "First row that differs: row 2 (iteration 0, 128 environment steps); 1 row before it is the same." in out
+    assert "First tensor in it: parameters, pi.model.2.weight." in out
+    assert "  samples: the same" in out and "  parameters: 1 of 12 differ: pi.model.2.weight" in out
+    assert "  torch: 0.1 then, " in out and "  processor: an abacus then, " in out and "numpy" not in out
+
+
+def test_if_nothing_is_different_here_it_says_so(run_dir, rlpyt):
+    with_other_bit(run_dir, 1, "Random", "torch")
+    code, out, _ = rlpyt("verify", run_dir)
+    assert code == 1 and "First tensor in it: random, torch." in out and "no row before it" in out
+    assert "versions, processor, threads and choices are the same" in out
+
+
+def test_choices_are_those_of_the_run_and_nothing_is_measured(run_dir, rlpyt, monkeypatch):
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["choices"] = {"linear 3 4 5": "native"}
+    (run_dir / "params.json").write_text(json.dumps(params))
+    monkeypatch.setattr(minibatch_rl.choices, "is_calibrated", lambda: True)
+    monkeypatch.setattr(minibatch_rl, "calibrate", lambda *args, **kwargs: pytest.fail("It measures."))
+    adopted = []
+    adopt = minibatch_rl.choices.adopt
+    monkeypatch.setattr(minibatch_rl.choices, "adopt", lambda answers: adopted.append(dict(answers)) or adopt(answers))
+    assert rlpyt("verify", run_dir, "--rows", "2")[0] == 0
+    assert {"linear 3 4 5": "native"} in adopted
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["run_0", "--rows", "4"], "has 3 rows with digests, so the first 4 cannot be compared"),
+        (["run_0", "--rows", "0"], "must be an integer of at least 1"),
+        (["run_1"], "There is no directory"),
+        (["plain"], "give the directory of a run that was trained with --digest"),
+        (["empty"], "the run has ended before its first one"),
+        (["damaged"], "digests.jsonl is damaged: line 1"),
+        (["unknown"], "does not say how the run was made"),
+        (["strange"], "params.json is damaged: its seed is"),
+        (["epochs"], "was trained by a Trainer"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(run_dir, trained, tmp_path, rlpyt, args, message):
+    shutil.copytree(trained("cartpole", "ppo"), tmp_path / "plain")
+    for name, contents in dict(empty="", damaged="{}\n").items():
+        shutil.copytree(run_dir, tmp_path / name)
+        (tmp_path / name / FILE).write_text(contents)
+    params = json.loads((run_dir / "params.json").read_text())
+    for name, changes in dict(unknown=None, strange=dict(seed="three"), epochs=dict(trainer=dict(n_epochs=3, batch_size=64))).items():
+        shutil.copytree(run_dir, tmp_path / name)
+        changed = {} if changes is None else dict(params, rlpyt=dict(params["rlpyt"], **changes))
+        (tmp_path / name / "params.json").write_text(json.dumps(changed))
+    code, _, err = rlpyt("verify", tmp_path / args[0], *args[1:])
+    assert code == 2 and message in err
+
+
+def test_a_run_that_was_resumed_verifies_from_its_beginning(trained, tmp_path, rlpyt):
+    run_dir = Path(shutil.copytree(trained("cartpole", "ppo", *SHORT), tmp_path / "run_0"))
+    assert rlpyt("resume", run_dir, "--n_steps", "256")[0] == 0
+    assert [row.steps for row in read_rows(run_dir / FILE)] == [0, 128, 256]
+    assert rlpyt("verify", run_dir, "--rows", "all")[0] == 0
+    assert rlpyt("verify", run_dir, "--rows", "2")[0] == 0, "with the steps that were planned then"
+
+
+def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rlpyt):
+    run_dir = Path(shutil.copytree(trained("cartpole", "ppo", DIGEST, "algo.linear_lr_schedule=True"), tmp_path / "run_0"))
+    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0
+    assert rlpyt("verify", run_dir, "--rows", "3")[0] == 0
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 1 and "param_groups.0.lr" in out and "  n_steps: 256 then, 512 now" in out
+
+
+def test_rows_of_an_interruption_are_left_out(run_dir, rlpyt):
+    rows = read_rows(run_dir / FILE)
+    rows.insert(2, rows[2]._replace(steps=200))
+    (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 0 and "Not compared: 1 row that the run has only because it was interrupted" in out and "3 rows" in out
+
+
+def test_train_has_an_option_for_it(tmp_path, rlpyt):
+    run_dir = tmp_path / "run_0"
+    assert rlpyt("train", "cartpole", "a2c", "--smoke", "--digest", "--log_dir", tmp_path)[0] == 0
+    assert rlpyt("verify", run_dir, "--rows", "1")[0] == 0
+    assert rlpyt("train", "cartpole", "dqn", "--smoke", "--digest", "--sampler", "async_serial")[0] == 2
+
+
+RUNS = [  # configuration, sampler, worker processes
+    ("cartpole ppo", "cpu", 1),
+    ("cartpole dqn", "serial", 1),
+    ("cartpole ppo", "cpu", 2),
+    ("cartpole ppo", "cpu", 4),
+    ("cartpole ppo", "gpu", 2),
+    ("cartpole ppo", "alternating", 2),
+    ("cartpole a2c", "serial", 1),
+    ("cartpole catdqn", "serial", 1),
+    ("cartpole dqn", "cpu", 4),
+    ("cartpole sac", "serial", 1),
+    ("cartpole_without_velocities ppo_lstm", "cpu", 2),
+    ("cartpole_without_velocities r2d1", "serial", 1),
+    ("pendulum sac", "serial", 1),
+    ("pendulum td3", "cpu", 2),
+    ("halfcheetah sac_100k", "serial", 1),
+    ("mujoco_ppo ppo_1M_serial", "serial", 1),
+    ("atari_ff_ppo pong_2M", "cpu", 2),
+    ("atari_dqn double_pri_duel", "serial", 1),
+]
+
+
+@processes
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("names, sampler, n_workers", thinned(RUNS, quick=[RUNS[0], RUNS[1]]))
+def test_runs_with_any_sampler_and_number_of_workers_verify(names, sampler, n_workers, tmp_path, rlpyt):
+    settings = [ONE_THREAD, "sampler.batch_B=4"] if n_workers > 1 else [ONE_THREAD]
+    where = ["--sampler", sampler, "--n_parallel", n_workers, "--log_dir", tmp_path]
+    assert rlpyt("train", *names.split(), "--smoke", "--digest", *where, "--set", *settings)[0] == 0
+    code, out, _ = rlpyt("verify", tmp_path / "run_0", "--rows", "all")
+    assert code == 0, out
+
+
+# --- Bisect -----------------------------------------------------------------------------------------------------------
+def test_two_runs_of_the_same_settings_are_the_same(run_dir, trained, rlpyt):
+    code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert (code, out) == (0, "The same: 3 rows, up to 256 environment steps, bit for bit.\n")
+
+
+def test_a_change_of_one_bit_is_named_by_row_and_tensor(run_dir, trained, rlpyt):
+    with_other_bit(run_dir, 3, "Optimizer", "state.2.exp_avg_sq")
+    code, out, _ = rlpyt("bisect", trained("cartpole", "ppo", DIGEST), run_dir)
+    assert code == 1 and "row 3 (iteration 1, 256 environment steps); 2 rows before it are the same." in out
+    assert "First tensor in it: optimizer, state.2.exp_avg_sq." in out and "versions, processor, threads and choices are the same" in out
+
+
+def test_different_settings_are_named(run_dir, trained, rlpyt):
+    other = trained("cartpole", "ppo", DIGEST, "algo.learning_rate=0.003", seed=1)
+    code, out, _ = rlpyt("bisect", run_dir, other)
+    assert code == 1 and "First tensor in it: parameters, pi.model.0.weight." in out
+    assert "  seed: 0 in the first, 1 in the second" in out and "  algo.learning_rate: 0.001 in the first, 0.003 in the second" in out
+
+
+def test_rows_that_only_one_run_has_are_counted(run_dir, trained, rlpyt):
+    rows = read_rows(run_dir / FILE)
+    (run_dir / FILE).write_bytes(b"".join(map(line_of, rows[:2])))
+    code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 0 and "Not compared: 0 rows of the first run and 1 of the second" in out and "The same: 2 rows" in out
+
+
+def test_what_cannot_be_compared_is_refused(run_dir, trained, rlpyt):
+    assert "trained with --digest" in rlpyt("bisect", run_dir, trained("cartpole", "ppo"))[2]
+    for row in (1, 2, 3):
+        change(run_dir, row, steps=row * 7)
+    code, _, err = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 2 and "no row after equally many environment steps" in err and "after 7, 14, 21" in err

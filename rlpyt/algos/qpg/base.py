@@ -107,8 +107,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
-                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, {'a' if self.recurrent else 'no'} recurrent state, "
-                f"and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
+                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, {'a' if self.recurrent else 'no'} recurrent "
+                f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
         CompletedQAgent(agent).give_min_itr_learn(self.min_itr_learn)

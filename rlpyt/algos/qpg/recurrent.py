@@ -66,24 +66,23 @@ class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
             samples: `rlpyt.replays.sequence.n_step.SamplesFromReplay`, [warmup_T + batch_T (+ n), B], on the training device.
         """
         W, T, n, agent = self.warmup_T, self.batch_T, self.n_step_return, self.agent
-        inputs = agent_inputs(samples)  # [W+T+n,B,...] each
-        states = target_states = as_model_state(samples.init_rnn_state)
+        all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
         begun, first = first_rows(samples.done[:W])
-        if W:
-            warmup = _rows(inputs, slice(W))
-            states = _zero_where(begun, agent.remember(*warmup, states))
-            target_states = _zero_where(begun, agent.remember(*warmup, target_states, target=True))
-
         t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
-        inputs = _rows(inputs, (t, b))  # [T+n,B,...] each
         action, return_, done, done_n, valid = _rows(
             (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), (t[:T], b)
         )
         counts = valid_from_done(done).bool()
         if valid is not None:
             counts = counts & valid
-        inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), inputs)
+        inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), _rows(all_inputs, (t, b)))  # [T+n,B,...] each
         action, return_, done_n = _zero_unless(counts, (action, return_, done_n))
+
+        states = target_states = as_model_state(samples.init_rnn_state)
+        if W:
+            warmup = _rows(all_inputs, slice(W))
+            states, target_states = agent.remember(*warmup, states), agent.remember(*warmup, target_states, target=True)
+        states, target_states = _zero_where(begun | ~counts.any(dim=0), (states, target_states))
         target_states = agent.remember(*_rows(inputs, slice(n)), target_states, target=True)
         return Trained(
             agent_inputs=AgentInputsRnn(*_rows(inputs, slice(T)), states),
@@ -153,6 +152,6 @@ def _zero_unless(mask: torch.Tensor, x: Any) -> Any:
     return buffer_func(x, lambda leaf: torch.where(mask.view(*mask.shape, *[1] * (leaf.dim() - 2)), leaf, leaf.new_zeros(())))
 
 
-def _zero_where(mask: torch.Tensor, state: Any) -> Any:
-    """Return the state [N,B,...] with zeros where `mask` [B] is True."""
-    return buffer_func(state, lambda x: torch.where(mask.view(1, -1, *[1] * (x.dim() - 2)), 0, x))
+def _zero_where(mask: torch.Tensor, states: Any) -> Any:
+    """Return states [N,B,...] with zeros where `mask` [B] is True."""
+    return buffer_func(states, lambda x: torch.where(mask.view(1, -1, *[1] * (x.dim() - 2)), 0, x))

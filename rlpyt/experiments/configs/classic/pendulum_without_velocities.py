@@ -36,7 +36,7 @@ def partial(config: dict) -> dict:
     return variant(config, env=dict(components=[0, 1]))
 
 
-sequences = dict(batch_T=16, warmup_T=4, batch_B=16, hidden_sizes=[], lstm_size=32, head_size=[64])
+sequences = dict(batch_T=16, warmup_T=4, batch_B=16, hidden_sizes=[64], lstm_size=64, head_size=[128])
 
 configs = dict(
     sac=partial(pendulum.configs["sac"]),

@@ -78,7 +78,7 @@ class BaseAgent(Recorded):
 
     The base class serves agents with one model. Agents with more extend `make_models` and list them in `model_names`;
     devices, data-parallel training, modes and state dicts then work for all of them. A model without parameters that require a gradient
-    (a target network) is not trained: it stays in evaluation mode. Only `model` is shared with sampler processes.
+    (a target network) is not trained: it stays in evaluation mode. Only the models in `acting_names` are shared with sampler processes.
 
     Life: the sampler calls `initialize`; the runner `to_device` and perhaps `data_parallel`; then, in turns,
     `sample_mode` or `eval_mode` with `step` and `value`, and `train_mode` with `__call__`.
@@ -94,6 +94,7 @@ class BaseAgent(Recorded):
 
     Attributes:
         model: acts, and is trained.
+        acting_names: attributes of the models that `step` and `value` use.
         shared_model: the model in shared memory, or None.
         distribution: over actions.
         device: of training.
@@ -117,6 +118,8 @@ class BaseAgent(Recorded):
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
+    # Attributes of the models that act: sampler processes have their parameters, of no other model.
+    acting_names: Sequence[str] = ("model",)
     # What `make_env_to_model_kwargs` gives the model: some of image_shape, observation_shape, n_observations, output_size, action_size
     # and distribution.
     model_arguments: Sequence[str] = ()
@@ -153,6 +156,7 @@ class BaseAgent(Recorded):
             self.model_kwargs = {}
         self.model = self.distribution = self.env_spaces = None  # type: ignore[assignment]
         self.shared_model: torch.nn.Module | None = None
+        self._shared_models: dict[str, torch.nn.Module] = {}  # By attribute; `shared_model` is one of them.
         self.device = torch.device("cpu")
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
@@ -184,6 +188,7 @@ class BaseAgent(Recorded):
         if share_memory:
             self._share_model()
             self.shared_model = self.model
+            self._shared_models = {name: getattr(self, name) for name in self.acting_names}
         self._forget_everything()  # Another sampler may have other environments.
         models_exist(self)
 
@@ -214,7 +219,7 @@ class BaseAgent(Recorded):
     def to_device(self, cuda_idx: int | None = None) -> None:
         """Train on the accelerator of this index, or on the CPU if it is None. Called by the runner, before the optimizer is made.
 
-        If `model` is shared, the shared one stays on the CPU, and a copy is trained.
+        A shared model stays on the CPU, and a copy is trained.
         """
         if cuda_idx is None:
             keep_large_blocks()
@@ -222,7 +227,8 @@ class BaseAgent(Recorded):
         self.device = accelerator.device_of(cuda_idx)
         accelerator.use(self.device)
         if self.shared_model is not None:
-            self.model = copy.deepcopy(self.shared_model)
+            for name, shared in self._shared_models.items():
+                setattr(self, name, copy.deepcopy(shared))
         for model in self.named_models().values():
             model.to(self.device)
         logger.log(f"The agent trains on {self.device}.")
@@ -251,10 +257,11 @@ class BaseAgent(Recorded):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
 
     def _share_model(self) -> None:
-        """Move `model` into shared memory; parameters that it shares with other models stay shared."""
+        """Move the acting models into shared memory; parameters that they share with other models stay shared."""
         others = [getattr(self, attribute, None) for attribute in self.model_names.values()]
-        share_tensors(_tensors(self.model), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
-        self.model.share_memory()  # For a model class that extends share_memory(); for any other, nothing is left to do.
+        share_tensors(self.acting_tensors(), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
+        for name in self.acting_names:
+            getattr(self, name).share_memory()  # For a model class that extends share_memory(); for any other, nothing is left to do.
 
     def async_initialize(self, ctx: Any = None) -> None:
         """Prepare `send_shared_memory` here, and `recv_shared_memory` in processes that are started later. Call it after `initialize`.
@@ -262,19 +269,20 @@ class BaseAgent(Recorded):
         Args:
             ctx: not used; processes may be started by any method.
         """
-        self._exchange = ParameterExchange(_tensors(self.model))
+        self._exchange = ParameterExchange(self.acting_tensors())
         self.parameters_version = 0
 
     def async_cpu(self, share_memory: bool = True) -> None:
-        """In an asynchronous sampler's process: act with a copy of the model, which `recv_shared_memory` updates.
+        """In an asynchronous sampler's process: act with a copy of the models, which `recv_shared_memory` updates.
 
         Args:
             share_memory: share the copy with this sampler's workers.
         """
         exchange = self._exchange_for("async_cpu")
-        self.shared_model = None
-        self.model = copy.deepcopy(unwrap_ddp(self.model))
-        self.parameters_version = exchange.receive(_tensors(self.model))
+        self.shared_model, self._shared_models = None, {}
+        for name in self.acting_names:
+            setattr(self, name, copy.deepcopy(unwrap_ddp(getattr(self, name))))
+        self.parameters_version = exchange.receive(self.acting_tensors())
         if share_memory:
             self._share_model()
 
@@ -283,22 +291,29 @@ class BaseAgent(Recorded):
         keep_large_blocks()
 
     def sync_shared_memory(self) -> None:
-        """Copy the trained parameters to the shared model, for sampler workers, unless it is the trained model itself.
+        """Copy the trained parameters to the shared models, for sampler workers, unless they are the trained models themselves.
 
         Asynchronous sampling uses `send_shared_memory` instead.
         """
-        if self.shared_model is not None and self.shared_model is not unwrap_ddp(self.model):
-            update_state_dict(self.shared_model, self.model.state_dict())
+        if self.shared_model is None:
+            return
+        for name, shared in self._shared_models.items():
+            if shared is not unwrap_ddp(trained := getattr(self, name)):
+                update_state_dict(shared, trained.state_dict())
 
     def send_shared_memory(self) -> None:
         """In asynchronous training: publish the trained parameters to the samplers. It takes one copy, and never waits."""
-        self.parameters_version = self._exchange_for("send_shared_memory").send(_tensors(unwrap_ddp(self.model)))
+        self.parameters_version = self._exchange_for("send_shared_memory").send(self.acting_tensors())
 
     def recv_shared_memory(self) -> None:
         """In an asynchronous sampler: load the newest parameters, if they are not loaded yet."""
         exchange = self._exchange_for("recv_shared_memory")
         if self.parameters_version < exchange.version:
-            self.parameters_version = exchange.receive(_tensors(self.model))
+            self.parameters_version = exchange.receive(self.acting_tensors())
+
+    def acting_tensors(self) -> list[torch.Tensor]:
+        """Return parameters and buffers of the models that act."""
+        return [tensor for name in self.acting_names for tensor in _tensors(unwrap_ddp(getattr(self, name)))]
 
     def _exchange_for(self, name: str) -> ParameterExchange:
         if self._exchange is None:

@@ -34,6 +34,11 @@ from rlpyt.utils.logging.context import logger_context
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 few_updates = dict(small_replay, replay_ratio=16)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
+few_sequences = dict(
+    algo=dict(min_steps_learn=64, replay_size=400, batch_T=6, batch_B=4, replay_ratio=10),
+    agent=dict.fromkeys(("model_kwargs", "q_model_kwargs"), dict(lstm_size=8, head_size=[16])),
+    sampler=dict(batch_B=2),
+)
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
     "ppo": ("cartpole", "ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))),
@@ -51,6 +56,8 @@ CASES = {
     "iqn": ("cartpole", "iqn", dict(algo=dict(small_replay, prioritized_replay=True))),
     "crossq": ("pendulum", "crossq", dict(algo=few_updates)),
     "discrete_sac": ("cartpole", "sac", dict(algo=small_replay)),
+    "sac_lstm": ("pendulum_without_velocities", "sac_lstm", few_sequences),
+    "td3_lstm": ("pendulum_without_velocities", "td3_lstm", few_sequences),
     "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 
@@ -103,7 +110,7 @@ def final(runner):
 
 
 @pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
-@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_lstm", "dqn_prioritized", "r2d1", "sac"]))
+@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_lstm", "dqn_prioritized", "r2d1", "sac", "sac_lstm"]))
 def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     expected = final(run(case, tmp_path / "whole", evaluate))
     with pytest.raises(Killed):
@@ -116,7 +123,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
 
 @processes
 @pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
-@pytest.mark.parametrize("case", thinned(["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"], quick=["ppo_lstm"]))
+@pytest.mark.parametrize("case", thinned(["a2c", "ppo_lstm", "dqn_prioritized", "r2d1", "sac_lstm"], quick=["ppo_lstm"]))
 def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     settings = dict(evaluate=True, sampler_path=train.SAMPLERS[sampler])
     expected = final(run(case, tmp_path / "whole", **settings))

@@ -10,48 +10,36 @@ from typing import Any
 import torch
 
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
-from rlpyt.algos.replay import is_frame_stack
-from rlpyt.replays.sequence.frame import (
-    AsyncPrioritizedSequenceReplayFrameBuffer,
-    AsyncUniformSequenceReplayFrameBuffer,
-    PrioritizedSequenceReplayFrameBuffer,
-    UniformSequenceReplayFrameBuffer,
-)
-from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
-from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
+from rlpyt.algos.sequences import SEQUENCE_BUFFERS, SamplesToBufferRnn, SequenceReplay, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, FRACTION, RATE, STEPS, checked
+from rlpyt.utils.settings import FRACTION, RATE, STEPS, checked
 from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
+
+__all__ = [
+    "R2D1",
+    "SEQUENCE_BUFFERS",
+    "OptInfo",
+    "PrioritiesSamplesToBuffer",
+    "SamplesToBuffer",
+    "SamplesToBufferRnn",
+    "inverse_rescale",
+    "rescale",
+]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 
 _MANY_IDLE_ITRS = 10  # Too many to be chance.
 
-# The fields of DQN, and the recurrent state before each step, [T,B,...], or None if none is stored.
-SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
-
 #   priorities  [B], of the sequences that the samples belong to
 PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])
 
-# Buffers of sequences, by (frames stored once, prioritized, shared by processes).
-SEQUENCE_BUFFERS = {
-    (False, False, False): UniformSequenceReplayBuffer,
-    (False, False, True): AsyncUniformSequenceReplayBuffer,
-    (False, True, False): PrioritizedSequenceReplayBuffer,
-    (False, True, True): AsyncPrioritizedSequenceReplayBuffer,
-    (True, False, False): UniformSequenceReplayFrameBuffer,
-    (True, False, True): AsyncUniformSequenceReplayFrameBuffer,
-    (True, True, False): PrioritizedSequenceReplayFrameBuffer,
-    (True, True, True): AsyncPrioritizedSequenceReplayFrameBuffer,
-}
 
-
-class R2D1(DQN):
+class R2D1(SequenceReplay, DQN):
     """Q-learning with a recurrent agent, on sequences from a replay buffer.
 
     A sequence begins with the recurrent state that the agent had while sampling, if that is stored. Both networks first update the state
@@ -83,7 +71,6 @@ class R2D1(DQN):
 
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
-    recurrent = True
     _idle_itrs = 0  # Number of latest consecutive iterations in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
@@ -91,11 +78,7 @@ class R2D1(DQN):
     )
 
     @checked(
-        without=("batch_size", "target_update_tau", *MUNCHAUSEN),
-        batch_T=COUNT,
-        batch_B=COUNT,
-        warmup_T=STEPS,
-        store_rnn_state_interval=STEPS,
+        without=("target_update_tau", *MUNCHAUSEN),
         pri_eta=FRACTION,
         input_priority_shift=STEPS,
         value_scale_eps=RATE,
@@ -130,7 +113,7 @@ class R2D1(DQN):
         save__init__args(locals())
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
-        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
+        super().__init__(**settings)
 
     def optim_eps(self) -> float:
         """Return the optimizer's eps for `optim_kwargs=None`."""
@@ -141,40 +124,22 @@ class R2D1(DQN):
         n = self.n_step_return
         return [(self.batch_T + n * self.double_dqn) * self.batch_B, (self.batch_T + n) * self.batch_B]
 
-    @property
-    def replay_batch_B(self) -> int:
-        """Number of sequences that an update draws from the buffer."""
-        return self.batch_B
-
     # -----------------------------------------------------------------------------------------------------------------
     # Replay
     # -----------------------------------------------------------------------------------------------------------------
-    def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
-        """Return the buffer class for the observation of an example and the settings."""
-        return SEQUENCE_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
-
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
-        """Add the shape of sequences and the settings of input priorities."""
+        """Add the settings of input priorities."""
         kwargs = super().replay_kwargs(batch_spec)
-        kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
         if self.prioritized_replay:
             kwargs.update(input_priorities=self.input_priorities, input_priority_shift=self.input_priority_shift)
         return kwargs
 
-    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBufferRnn:
-        """Return the example of one stored step."""
-        return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
-
     def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
         """Return the part of a batch [T,B] to store, with its priorities if `input_priorities`."""
-        stored = self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
+        stored = super().samples_to_buffer(samples)
         if not (self.prioritized_replay and self.input_priorities):
             return stored
         return PrioritiesSamplesToBuffer(priorities=self.compute_input_priorities(samples), samples=stored)
-
-    def _with_rnn_state(self, stored: SamplesToBuffer, agent_info: Any) -> SamplesToBufferRnn:
-        prev_rnn_state = agent_info.prev_rnn_state if self.store_rnn_state_interval else None
-        return SamplesToBufferRnn(*stored._replace(final_observation=None), prev_rnn_state)
 
     @torch.no_grad()
     def compute_input_priorities(self, samples: Any) -> torch.Tensor:
@@ -249,10 +214,10 @@ class R2D1(DQN):
             0 for sequences without valid steps.
         """
         W, T, n = self.warmup_T, self.batch_T, self.n_step_return
-        inputs = _agent_inputs(samples)  # [W+T+n,B,...] each
+        inputs = agent_inputs(samples)  # [W+T+n,B,...] each
         action, return_, done_n = samples.all_action[W + 1 : W + T + 1], samples.return_[W:], samples.done_n[W:]
 
-        state = target_state = _as_model_state(samples.init_rnn_state)
+        state = target_state = as_model_state(samples.init_rnn_state)
         with torch.no_grad():
             if W:
                 warmup = [x[:W] for x in inputs]
@@ -299,18 +264,6 @@ def inverse_rescale(z: torch.Tensor, eps: float) -> torch.Tensor:
     root = (1 + 4 * eps * (z_abs + 1 + eps)).sqrt()  # 1 + 2ε at z = 0.
     u = 2 * z_abs * (1 - 2 * eps / (root + 1 + 2 * eps)) / (root + 1)  # The base of the square above, minus 1.
     return torch.copysign(u * (u + 2), z)
-
-
-def _agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:
-    """Return the agent's inputs at each step of sequences; previous ones are null at episode starts if the buffer provides that."""
-    if field_of(samples, "all_prev_reward") is None:
-        return samples.all_observation, samples.all_action, samples.all_reward
-    return samples.all_observation, samples.all_prev_action, samples.all_prev_reward
-
-
-def _as_model_state(init_rnn_state: Any) -> Any:
-    """Transpose a stored state [B,N,...] to [N,B,...] for models; return None for None."""
-    return buffer_func(init_rnn_state, lambda x: x.transpose(0, 1).contiguous())
 
 
 def _where_alive(state: Any, alive: torch.Tensor) -> Any:

@@ -49,8 +49,10 @@ class CompletedQAgent(Completed):
 
     Attributes:
         freeze_q: method that returns a context without gradients for the Q-functions; None if the agent leaves that to the algorithm.
+        recurrent: the agent has a recurrent state.
     """
 
+    recurrent: bool = False
     freeze_q: Callable[[], AbstractContextManager] | None = None
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
@@ -71,6 +73,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent with these attributes.
         n_q: number of Q-functions of the agent.
+        recurrent: the agent must have a recurrent state, or must have none.
 
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
@@ -84,6 +87,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     agent_needs: Sequence[str]
     agent_example: str
     n_q = 2
+    recurrent = False
     _ends_recorded = False
 
     @checked()
@@ -97,14 +101,14 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
-        is_suitable = has_all(agent, *self.agent_needs)
+        is_suitable = has_all(agent, *self.agent_needs) and CompletedQAgent(agent).recurrent == self.recurrent
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
         if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
-                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)} and with {self.n_q} Q-functions, such as "
-                f"{self.agent_example}; {agent_path} is not one."
+                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, {'a' if self.recurrent else 'no'} recurrent "
+                f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
         CompletedQAgent(agent).give_min_itr_learn(self.min_itr_learn)

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
@@ -48,14 +47,13 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # limits for an actor's answer
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
 def model_arrays(agent: Any) -> list[np.ndarray]:
-    """Return parameters and buffers of an agent's model as numpy arrays, which share the memory of tensors on the CPU.
+    """Return parameters and buffers of the models by which an agent acts, as numpy arrays, which share the memory of tensors on the CPU.
 
     The list is empty if the agent has no model.
     """
-    model = unwrap_ddp(agent.model if agent.shared_model is None else agent.shared_model)
-    if model is None:
+    if agent.model is None:
         return []
-    return [_as_array(tensor) for tensor in (*model.parameters(), *model.buffers())]
+    return [_as_array(tensor) for tensor in agent.acting_tensors()]
 
 
 def _as_array(tensor: Any) -> np.ndarray:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+from sequences import random_sequences
 from tiers import full, learning, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -22,7 +23,6 @@ from rlpyt.algos.dqn.r2d1 import (
 )
 from rlpyt.models.lstm import RnnState
 from rlpyt.replays.prefetch import PrefetchedReplay
-from rlpyt.replays.sequence.n_step import SamplesFromReplay
 from rlpyt.replays.sequence.prioritized import SamplesFromReplayPri
 from rlpyt.replays.sequence.uniform import UniformSequenceReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRl
@@ -64,42 +64,13 @@ def make(mid_batch_reset=True, dueling=False, sampler_T=SAMPLER_T, n_itr=100, **
 
 
 def sequences(seed=0, n=B, prioritized=True, warmup_T=W, p_done=0.15, state=True, batch_T=T, n_step=N, discount=0.9):
-    """Sequences as a buffer returns them: with terminations, timeouts and, after some, blank rows; all computed in loops."""
-    rng = np.random.default_rng(seed)
-    all_T = warmup_T + batch_T + n_step
-    L = warmup_T + batch_T
-    reward, before = 3 * rng.normal(size=(all_T, n)), rng.normal(size=(1, n))
-    done = rng.random((all_T, n)) < p_done
-    timeout = done & (rng.random((all_T, n)) < 0.4)
-    blank = np.zeros((all_T, n), bool)
-    for b in range(n):
-        for t in range(1, all_T):
-            if done[t - 1, b] and not blank[t - 1, b] and rng.random() < 0.5:
-                blank[t : t + int(rng.integers(1, 4)), b] = True
-            if blank[t, b]:
-                done[t, b], reward[t, b], timeout[t, b] = True, 0.0, False
-    return_, done_n, valid = np.zeros((L, n)), np.zeros((L, n), bool), np.ones((L, n), bool)
-    for b in range(n):
-        for t in range(L):
-            valid[t, b] = not blank[t, b]
-            for k in range(n_step):
-                return_[t, b] += discount**k * reward[t + k, b]
-                if done[t + k, b]:
-                    done_n[t, b] = True
-                    valid[t, b] &= not timeout[t + k, b]
-                    break
-    all_action = rng.integers(0, N_ACTIONS, size=(all_T + 1, n))
-    prev_action, prev_reward = all_action[:-1].copy(), np.concatenate([before, reward[:-1]])
-    all_reward = prev_reward.copy()
-    for t in range(1, all_T):
-        prev_action[t, done[t - 1]], prev_reward[t, done[t - 1]] = 0, 0.0
-    init_rnn_state = RnnState(torch.randn(n, 1, H).double(), torch.randn(n, 1, H).double()) if state else None
-    fields = [rng.normal(size=(all_T, n, OBSERVATION_SIZE)), all_action[:-1], all_reward, return_, done[:L], done_n]
-    # Actions are taken one row later than they are "previous", and the buffer has none after the last one needed.
-    observation, action, *rest = map(torch.from_numpy, fields)
-    samples = SamplesFromReplay(
-        observation, action, *rest, init_rnn_state, torch.from_numpy(prev_action), torch.from_numpy(prev_reward), torch.from_numpy(valid)
-    )
+    """Sequences as a buffer returns them, with the importance weights and ids of a prioritized one."""
+    shape = dict(n=n, warmup_T=warmup_T, batch_T=batch_T, n_step=n_step)
+    samples = random_sequences(
+        seed, **shape, p_done=p_done, discount=discount, draw_actions=lambda rng, shape: rng.integers(0, N_ACTIONS, size=shape),
+        init_rnn_state=RnnState(torch.randn(n, 1, H).double(), torch.randn(n, 1, H).double()) if state else None,
+        observation_size=OBSERVATION_SIZE,
+    )  # fmt: skip
     if not prioritized:
         return samples
     return SamplesFromReplayPri(*samples, torch.rand(n, dtype=torch.float64) + 0.1, torch.arange(n))

@@ -1,0 +1,67 @@
+"""Recurrent SAC agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.qpg.recurrent import RecurrentQpgAgent, RnnStates
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.distributions.gaussian import DistInfoStd
+from rlpyt.models.qpg.lstm import PiLstmModel
+from rlpyt.utils.collections import namedarraytuple
+
+__all__ = ["AgentInfo", "AlternatingSacLstmAgent", "RnnStates", "SacLstmAgent", "SacLstmAgentBase"]
+
+#   dist_info       [B,A], mean and log_std
+#   prev_rnn_state  `RnnStates` [B,N,H] before the step
+AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "prev_rnn_state"])
+
+
+class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
+    """SAC agent with a recurrent policy and recurrent Q-functions; a mixin in front of it keeps their states.
+
+    Its settings are those of `rlpyt.agents.qpg.sac_agent.SacAgent`.
+
+    Args:
+        ModelCls: class of the policy, which returns mean and log_std, both [*lead,A], and the state after the last step.
+    """
+
+    ModelCls = PiLstmModel
+    acting_names = ("model", "q1_model", "q2_model")
+
+    def pi(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
+        """Return new actions [T,B,A], the log of their densities [T,B], and dist_info, all with gradient to the policy."""
+        *outputs, _ = self.model(*self._model_inputs(observation, prev_action, prev_reward), self._each(init_rnn_state)[0])
+        dist_info = DistInfoStd(*outputs)
+        return *self.distribution.sample_loglikelihood(dist_info), dist_info
+
+    @torch.no_grad()
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
+        """Choose actions, and advance the recurrent states; on the CPU, without gradient.
+
+        Inputs have leading dims [B] or []. Returns AgentStep(action [*lead,A], AgentInfo(dist_info [*lead,A], prev_rnn_state [B,N,H])).
+        """
+        outputs, prev_rnn_state = self._step_policy(observation, prev_action, prev_reward)
+        dist_info = DistInfoStd(*outputs)
+        return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, prev_rnn_state))
+
+    @torch.no_grad()
+    def target_q(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return both target networks' Q [T,B] of actions [T,B,A]."""
+        names = [self.target_names[name] for name in self.q_names]
+        return self._q_values(names, observation, prev_action, prev_reward, init_rnn_state, action)
+
+
+class SacLstmAgent(RecurrentAgentMixin, SacLstmAgentBase):
+    """Recurrent SAC agent."""
+
+
+class AlternatingSacLstmAgent(AlternatingRecurrentAgentMixin, SacLstmAgentBase):
+    """The same for alternating samplers."""

@@ -1,0 +1,76 @@
+"""Recurrent TD3 agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.qpg.recurrent import RecurrentQpgAgent, RnnStates
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.distributions.gaussian import DistInfo
+from rlpyt.models.qpg.lstm import MuLstmModel
+from rlpyt.utils.collections import namedarraytuple
+
+__all__ = ["AgentInfo", "AlternatingTd3LstmAgent", "RnnStates", "Td3LstmAgent", "Td3LstmAgentBase"]
+
+#   mu              [B,A], the policy's action
+#   prev_rnn_state  `RnnStates` [B,N,H] before the step
+AgentInfo = namedarraytuple("AgentInfo", ["mu", "prev_rnn_state"])
+
+
+class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
+    """TD3 agent with a recurrent policy and recurrent Q-functions; a mixin in front of it keeps their states.
+
+    Its settings are those of `rlpyt.agents.qpg.td3_agent.Td3Agent`.
+
+    Args:
+        ModelCls: class of mu, which returns actions [*lead,A], and the state after the last step. If it takes output_max, it gets the
+            largest action, unless model_kwargs has another.
+    """
+
+    ModelCls = MuLstmModel
+    acting_names = ("model", "q_model", "q2_model")
+
+    def mu(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> torch.Tensor:
+        """Return the policy's actions [T,B,A], with gradient to the policy."""
+        return self._mu(self.model, observation, prev_action, prev_reward, init_rnn_state)
+
+    def _mu(self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, states: Any) -> torch.Tensor:
+        return model(*self._model_inputs(observation, prev_action, prev_reward), self._each(states)[0])[0]
+
+    def q_at_mu(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> torch.Tensor:
+        """Return Q [T,B] of the policy's actions, with gradient through the first Q-function to the policy."""
+        inputs = observation, prev_action, prev_reward, init_rnn_state
+        return self._q_values(self.q_names[:1], *inputs, self.mu(*inputs))[0]
+
+    @torch.no_grad()
+    def target_q_at_mu(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> tuple[torch.Tensor, ...]:
+        """Return both target networks' Q [T,B] of the target policy's actions with noise."""
+        inputs = observation, prev_action, prev_reward, init_rnn_state
+        action = self.target_distribution.sample(DistInfo(self._mu(self.target_model, *inputs)))
+        return self._q_values([self.target_names[name] for name in self.q_names], *inputs, action)
+
+    @torch.no_grad()
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
+        """Choose actions, and advance the recurrent states; on the CPU, without gradient.
+
+        Inputs have leading dims [B] or []. Returns AgentStep(action [*lead,A], AgentInfo(mu [*lead,A], prev_rnn_state [B,N,H])).
+        """
+        (mu,), prev_rnn_state = self._step_policy(observation, prev_action, prev_reward)
+        return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu, prev_rnn_state))
+
+
+class Td3LstmAgent(RecurrentAgentMixin, Td3LstmAgentBase):
+    """Recurrent TD3 agent."""
+
+
+class AlternatingTd3LstmAgent(AlternatingRecurrentAgentMixin, Td3LstmAgentBase):
+    """The same for alternating samplers."""

@@ -1,0 +1,157 @@
+"""SAC and TD3 for agents with memory, on sequences from replay: stored recurrent states and burn-in after R2D2 (Kapturowski et al. 2019,
+https://openreview.net/forum?id=r1lyTjAqYX), separate memories of the policy and of the Q-functions after Ni et al. 2022
+(https://arxiv.org/abs/2110.05038).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentInputsRnn
+from rlpyt.algos.qpg.base import QpgAlgorithm
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.algos.sequences import SequenceReplay, agent_inputs, as_model_state
+from rlpyt.returns import valid_from_done
+from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.collections import field_of
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
+
+# The steps of sequences to train on, in the form in which losses take transitions.
+#   agent_inputs   `AgentInputsRnn` [T,B,...]; init_rnn_state, before the first step, is that of the agent's models
+#   action         [T,B,A]
+#   return_        [T,B], sum of n discounted rewards
+#   done_n         [T,B], the episode was terminated within the n steps
+#   target_inputs  `AgentInputsRnn` [T,B,...], n steps later; init_rnn_state is that of the models for targets
+#   valid          [T,B], bool, the step is one to learn from; what is not used for any valid step is zero
+Trained = namedtuple("Trained", ["agent_inputs", "action", "return_", "done_n", "target_inputs", "valid"])
+
+
+class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
+    """Trains a recurrent policy and recurrent Q-functions on sequences; put it in front of an algorithm for transitions.
+
+    The losses are those of that algorithm, for each of `batch_T` consecutive steps. All networks have separate recurrent states: a sequence
+    begins with those that they had while sampling, and the networks for targets begin with the states of the networks that they follow.
+    Networks first update their states through the `warmup_T` steps, without gradient.
+
+    A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
+    first step on, and the states are zeros there. Steps whose target would bootstrap from the end of a truncated episode do not count.
+
+    Its settings are those of `rlpyt.algos.sequences.SequenceReplay`, and those of the algorithm without `batch_size`. With the other
+    defaults, the default of `replay_ratio` is one update per sampled step.
+    """
+
+    @checked()
+    def __init__(self, *, replay_ratio: float = 1280, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def update(self, batch: Any) -> tuple[Any, None]:
+        """Do the algorithm's update on the steps of `batch` to train on, a `SamplesFromReplay` of sequences."""
+        return super().update(self.trained(batch))
+
+    def valid_samples(self, samples: Trained) -> torch.Tensor:  # type: ignore[override]
+        """Return the mask [T,B] of the steps to learn from."""
+        return samples.valid
+
+    @torch.no_grad()
+    def trained(self, samples: Any) -> Trained:
+        """Return the steps to train on, with the states before them.
+
+        Args:
+            samples: `rlpyt.replays.sequence.n_step.SamplesFromReplay`, [warmup_T + batch_T (+ n), B], on the training device.
+        """
+        W, T, n, agent = self.warmup_T, self.batch_T, self.n_step_return, self.agent
+        all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
+        begun, first = first_rows(samples.done[:W])
+        t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
+        action, return_, done, done_n, valid = _rows(
+            (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), (t[:T], b)
+        )
+        counts = valid_from_done(done).bool()
+        if valid is not None:
+            counts = counts & valid
+        inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), _rows(all_inputs, (t, b)))  # [T+n,B,...] each
+        action, return_, done_n = _zero_unless(counts, (action, return_, done_n))
+
+        states = target_states = as_model_state(samples.init_rnn_state)
+        if W:
+            warmup = _rows(all_inputs, slice(W))
+            states, target_states = agent.remember(*warmup, states), agent.remember(*warmup, target_states, target=True)
+        states, target_states = _zero_where(begun | ~counts.any(dim=0), (states, target_states))
+        target_states = agent.remember(*_rows(inputs, slice(n)), target_states, target=True)
+        return Trained(
+            agent_inputs=AgentInputsRnn(*_rows(inputs, slice(T)), states),
+            action=action,
+            return_=return_,
+            done_n=done_n,
+            target_inputs=AgentInputsRnn(*_rows(inputs, slice(n, None)), target_states),
+            valid=counts,
+        )
+
+
+class RecurrentSAC(RecurrentQpgAlgorithm, SAC):
+    """`rlpyt.algos.qpg.sac.SAC` for agents with memory.
+
+    It has the settings of SAC without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+    """
+
+    agent_needs = (*SAC.agent_needs, "remember")
+    agent_example = "rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent"
+
+
+class RecurrentTD3(RecurrentQpgAlgorithm, TD3):
+    """`rlpyt.algos.qpg.td3.TD3` for agents with memory.
+
+    It has the settings of TD3 without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+    """
+
+    agent_needs = (*TD3.agent_needs, "remember")
+    agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
+
+
+def first_rows(done: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return whether an episode ended within the warm-up [B], and the first row [B] of the episode that goes on after it.
+
+    Args:
+        done: [warmup_T,B]. Where it is never True, the row is warmup_T.
+    """
+    W, B = done.shape
+    begun = done.bool().any(dim=0)
+    if not W:
+        return begun, torch.zeros(B, dtype=torch.int64, device=done.device)
+    numbers = torch.arange(1, W + 1, device=done.device)[:, None]
+    return begun, torch.where(begun, (numbers * done).amax(dim=0), W)
+
+
+def needed_rows(counts: torch.Tensor, done_n: torch.Tensor, n: int) -> torch.Tensor:
+    """Return which rows [T+n,B] have a part in the losses of steps that count [T,B]: themselves, those of targets, and all before these.
+
+    Args:
+        counts: [T,B], the steps to learn from, which are the first ones of each column.
+        done_n: [T,B], the target of a step is without a value of the row n steps later.
+    """
+    T, B = counts.shape
+    used = counts.new_zeros(T + n, B)
+    used[:T] |= counts
+    used[n:] |= counts & ~done_n
+    return used.flip(0).cumsum(dim=0).flip(0) > 0
+
+
+def _rows(x: Any, where: Any) -> Any:
+    """Return the same rows of all tensors of a structure."""
+    return buffer_func(x, lambda leaf: leaf[where])
+
+
+def _zero_unless(mask: torch.Tensor, x: Any) -> Any:
+    """Return a structure of tensors [T,B,...] with zeros where `mask` [T,B] is False. What was there may be NaN."""
+    return buffer_func(x, lambda leaf: torch.where(mask.view(*mask.shape, *[1] * (leaf.dim() - 2)), leaf, leaf.new_zeros(())))
+
+
+def _zero_where(mask: torch.Tensor, states: Any) -> Any:
+    """Return states [N,B,...] with zeros where `mask` [B] is True."""
+    return buffer_func(states, lambda x: torch.where(mask.view(1, -1, *[1] * (x.dim() - 2)), 0, x))

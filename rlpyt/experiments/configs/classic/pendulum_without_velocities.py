@@ -1,0 +1,45 @@
+"""Pendulum-v1 with observations of the angle only, as cosine and sine: solved by remembering earlier angles."""
+
+import copy
+
+from rlpyt.experiments.configs import variant
+from rlpyt.experiments.configs.classic import pendulum
+
+classes = dict(env="rlpyt.experiments.envs.make_partial", sampler="rlpyt.samplers.serial.sampler.SerialSampler")
+recurrent = dict(
+    sac_lstm=dict(
+        agent="rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent",
+        alternating_agent="rlpyt.agents.qpg.sac_lstm_agent.AlternatingSacLstmAgent",
+        algo="rlpyt.algos.qpg.recurrent.RecurrentSAC",
+    ),
+    td3_lstm=dict(
+        agent="rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent",
+        alternating_agent="rlpyt.agents.qpg.td3_lstm_agent.AlternatingTd3LstmAgent",
+        algo="rlpyt.algos.qpg.recurrent.RecurrentTD3",
+    ),
+)
+classes_by_key = dict(sac=pendulum.classes_by_key["sac"], **recurrent)
+
+
+def remembering(config: dict, batch_T: int, warmup_T: int, batch_B: int, **network: object) -> dict:
+    """Return a configuration for transitions with an update per environment step on sequences, and recurrent networks instead."""
+    algo = {name: value for name, value in config["algo"].items() if name not in ("batch_size", "replay_ratio")}
+    sequences = dict(batch_T=batch_T, warmup_T=warmup_T, batch_B=batch_B, store_rnn_state_interval=max(warmup_T, 1))
+    networks = dict(model_kwargs=network, q_model_kwargs=network)
+    return copy.deepcopy(
+        dict(config, agent={**config["agent"], **networks}, algo=dict(algo, **sequences, replay_ratio=(batch_T + warmup_T) * batch_B))
+    )
+
+
+def partial(config: dict) -> dict:
+    """Return a configuration with observations of the angle only."""
+    return variant(config, env=dict(components=[0, 1]))
+
+
+sequences = dict(batch_T=16, warmup_T=4, batch_B=16, hidden_sizes=[64], lstm_size=64, head_size=[128])
+
+configs = dict(
+    sac=partial(pendulum.configs["sac"]),
+    sac_lstm=remembering(partial(pendulum.configs["sac"]), **sequences),
+    td3_lstm=remembering(partial(pendulum.configs["td3"]), **sequences),
+)

@@ -127,16 +127,16 @@ def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Te
     """Do `clip_grad_norm` for each optimizer separately; return one norm per optimizer."""
     grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
     norms = torch.stack(torch._foreach_norm(list(chain(*grads))))
-    total_norms = [torch.linalg.vector_norm(of_one) for of_one in norms.split([len(of_one) for of_one in grads])]
+    total_norms = list(torch._foreach_norm(norms.split([len(of_one) for of_one in grads])))
     if norms.device.type == "cpu":  # Reading norms is free there.
         for of_one, norm in zip(grads, total_norms):
             if norm > max_norm:
                 torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
         return total_norms
     all_norms = total_norms[0].reshape(1) if len(grads) == 1 else torch.stack(total_norms)
-    factors = (max_norm / (all_norms + 1e-6)).clamp(max=1)
-    for of_one, factor in zip(grads, factors.unbind()):
-        torch._foreach_mul_(of_one, factor)
+    excesses = (all_norms / max_norm).clamp_(min=1)
+    for of_one, excess in zip(grads, excesses.unbind()):
+        torch._foreach_div_(of_one, excess)
     return total_norms
 
 

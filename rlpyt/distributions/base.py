@@ -77,3 +77,16 @@ class Distribution:
     def mean_perplexity(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `perplexity` over the data, ignoring those where the mask `valid` is 0."""
         return mean_of_valid(self.perplexity(dist_info), valid)
+
+
+def mean_entropy_and_perplexity(dist: Any, dist_info: DistInfo, valid: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a distribution's `mean_entropy`, and its `mean_perplexity` without gradient. The entropy is computed once, if it may be."""
+    if all(getattr(getattr(dist, name, None), "__func__", None) is getattr(Distribution, name) for name in _FROM_ENTROPY):
+        entropy = dist.entropy(dist_info)
+        return mean_of_valid(entropy, valid), mean_of_valid(torch.exp(entropy.detach()), valid)
+    with torch.no_grad():
+        perplexity = dist.mean_perplexity(dist_info, valid)
+    return dist.mean_entropy(dist_info, valid), perplexity
+
+
+_FROM_ENTROPY = ("perplexity", "mean_entropy", "mean_perplexity")  # Methods that need no other than `entropy`, unless overridden.

@@ -94,12 +94,30 @@ class Gaussian(Distribution):
 
         The likelihood ignores clipping.
         """
-        if self.std is None and self.clip is None and self.noise_clip is None:
-            mean = dist_info.mean
-            return _SampleWithLogLikelihood.apply(mean, self._log_std(dist_info), torch.randn_like(mean), self.squash)
+        if self.samples_in_one_node:
+            noise = torch.randn_like(dist_info.mean)
+            return _SampleWithLogLikelihood.apply(*dist_info, *dist_info, noise, self.squash, self.min_log_std, self.max_log_std)
         x = self._sample_unlimited(dist_info)
         sample = self._limit(x)
         return sample, self.log_likelihood(sample if self.squash is None else x, dist_info)
+
+    def sample_loglikelihood_after(self, dist_info: DistInfoStd, joined: DistInfoStd) -> tuple[torch.Tensor, ...]:
+        """Do `sample_loglikelihood` for `joined` [n+B,dim], whose last rows are `dist_info` [B,dim], the only ones with gradient.
+
+        `samples_in_one_node` must be True. The noise is the same as in two calls, the first of them for the n rows.
+
+        Returns:
+            Samples [B,dim] and log-likelihoods [B], and those of the n first rows, without gradient.
+        """
+        noise = torch.empty_like(joined.mean)
+        for part in noise.tensor_split([len(noise) - len(dist_info.mean)]):
+            part.normal_()
+        return _SampleWithLogLikelihood.apply(*dist_info, *joined, noise, self.squash, self.min_log_std, self.max_log_std)
+
+    @property
+    def samples_in_one_node(self) -> bool:
+        """Whether `sample_loglikelihood` is one node of the autograd graph: the deviation is that of dist_info, and nothing is clipped."""
+        return self.std is None and self.clip is None and self.noise_clip is None
 
     def sample(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Draw samples mean + noise [*lead,dim], clipped or squashed; differentiable in mean and log_std."""
@@ -200,36 +218,63 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
 
     The log-density of x is ``sum(-noise² / 2 - log_std - log(2π) / 2)``; squashing subtracts ``sum(log(squash * (1 - tanh(x)²)))``. This
     is a single node of the autograd graph, because for arrays as small as actions every node costs as much as its computation.
+
+    Means and deviations are those of `joined_mean` and `joined_log_std`, of which the last rows are `mean` and `log_std`. These have
+    a gradient. If there are rows before them, their samples and log-densities are further results.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor, squash: float | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        spread = torch.exp(log_std).mul_(noise)  # std * noise
-        x = mean + spread
-        minus_log_density = torch.addcmul(log_std, noise, noise, value=0.5)
+        ctx: Any,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        joined_mean: torch.Tensor,
+        joined_log_std: torch.Tensor,
+        noise: torch.Tensor,
+        squash: float | None,
+        min_log_std: float | None,
+        max_log_std: float | None,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.is_limited = min_log_std is not None or max_log_std is not None
+        limited = joined_log_std.clamp(min_log_std, max_log_std) if ctx.is_limited else joined_log_std
+        spread = torch.exp(limited).mul_(noise)  # std * noise
+        x = joined_mean + spread
+        minus_log_density = torch.addcmul(limited, noise, noise, value=0.5)
         constant = -0.5 * math.log(2 * math.pi)
         if squash is None:
-            sample, tanh = x, None
+            sample = tanh = x
         else:
             tanh = torch.tanh(x)
             sample = tanh if squash == 1 else tanh * squash
-            # log(1 - tanh(x)²) = 2 (log 2 - x - softplus(-2 x)), without cancellation
-            minus_log_density.sub_(F.softplus(-2 * x).add_(x), alpha=2)
+            # log(1 - tanh(x)²) = 2 (log 2 + x - softplus(2 x)), without cancellation
+            minus_log_density.add_(x, alpha=2).sub_(F.softplus(x, beta=2), alpha=4)
             constant -= math.log(squash) + 2 * math.log(2)
-        ctx.squash = squash
-        ctx.save_for_backward(spread, tanh)
-        return sample, constant * mean.shape[-1] - minus_log_density.sum(-1)
+        log_density = constant * mean.shape[-1] - minus_log_density.sum(-1)
+        ctx.set_materialize_grads(False)
+        ctx.squash, ctx.limits = squash, (min_log_std, max_log_std)
+        n = len(joined_mean) - len(mean)
+        if n == 0:
+            ctx.save_for_backward(log_std, spread, tanh)
+            return sample, log_density
+        ctx.save_for_backward(log_std, spread[n:], tanh[n:])
+        others = sample[:n], log_density[:n]
+        ctx.mark_non_differentiable(*others)
+        return sample[n:], log_density[n:], *others
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_sample: torch.Tensor, grad_log_density: torch.Tensor) -> tuple:
-        spread, tanh = ctx.saved_tensors
-        grad_log_density = grad_log_density.unsqueeze(-1)
-        if tanh is None:
+    def backward(ctx: Any, grad_sample: torch.Tensor | None, grad_log_density: torch.Tensor | None, *_: None) -> tuple:
+        log_std, spread, tanh = ctx.saved_tensors
+        grad_sample = torch.zeros_like(spread) if grad_sample is None else grad_sample
+        grad_log_density = torch.zeros_like(spread[..., :1]) if grad_log_density is None else grad_log_density.unsqueeze(-1)
+        if ctx.squash is None:
             grad_x = grad_sample
         else:  # d log_density / dx = 2 tanh(x)
             of_tanh = grad_sample if ctx.squash == 1 else ctx.squash * grad_sample
             grad_x = torch.addcmul(torch.ops.aten.tanh_backward(of_tanh, tanh), tanh, grad_log_density, value=2)
-        return grad_x, torch.addcmul(-grad_log_density, grad_x, spread), None, None
+        grad_log_std = torch.addcmul(-grad_log_density, grad_x, spread)
+        if ctx.is_limited:
+            smallest, largest = ctx.limits
+            limits = -math.inf if smallest is None else smallest, math.inf if largest is None else largest
+            grad_log_std = torch.ops.aten.hardtanh_backward(grad_log_std, log_std, *limits)
+        return grad_x, grad_log_std, None, None, None, None, None, None

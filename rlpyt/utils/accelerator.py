@@ -97,6 +97,18 @@ def _cpu_has_bf16() -> bool:
     return bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 
+@functools.cache
+def has_fused_relu(device: torch.device) -> bool:
+    """Whether a device, which may be the CPU, has torch's internal operation for ``relu(x W^T + b)``."""
+    import torch
+
+    try:
+        torch._addmm_activation(*(torch.zeros(shape, device=device) for shape in ((1,), (1, 1), (1, 1))))
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
 def recorded_event(device: torch.device) -> Any:
     """Return an event that completes when all work launched on a device so far is done; its `synchronize` waits for that."""
     event, current_stream = _module(device).Event(), _optional(device).current_stream

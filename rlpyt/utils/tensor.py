@@ -1,9 +1,11 @@
 """Helpers for torch tensors, on any device; the same names for numpy arrays are in `rlpyt.utils.array`."""
 
 import functools
+import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from rlpyt.utils.array import _check_same_lead
 from rlpyt.utils.collections import remade
@@ -56,7 +58,10 @@ def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: 
 
 
 def smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`torch.minimum` in fewer operations; where both elements are equal, the gradient goes to `a`."""
+    """`torch.minimum` in fewer operations; where both elements are equal, the gradient goes to `a`.
+
+    `a` and `b` have the same shape. Their gradients are adjacent in memory.
+    """
     return _Smaller.apply(a, b)
 
 
@@ -71,8 +76,9 @@ class _Smaller(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         (is_a,) = ctx.saved_tensors
-        of_a = grad * is_a
-        return of_a, grad - of_a
+        of_a, of_b = grad.new_empty((2, *grad.shape))
+        torch.mul(grad, is_a, out=of_a)
+        return of_a, torch.sub(grad, of_a, out=of_b)
 
 
 def huber(x: torch.Tensor, clip: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,6 +100,16 @@ class _Huber(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (derivative,) = ctx.saved_tensors
         return grad * derivative, None
+
+
+def mean_huber(x: torch.Tensor, y: torch.Tensor, clip: float | None = None, valid: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the mean of ``½ (y - x)²``, linear beyond `clip` (see `huber`), over all elements, or over those that are valid.
+
+    Where all are valid this is one operation, and one more for its gradient. `y` gets no gradient.
+    """
+    if valid is None and (x.shape, x.dtype) == (y.shape, y.dtype):
+        return F.huber_loss(x, y.detach(), delta=math.inf if clip is None else clip)
+    return mean_of_valid(huber(y.detach() - x, clip)[0], valid)
 
 
 def quantile_huber(quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Tensor, kappa: float) -> torch.Tensor:

@@ -13,10 +13,11 @@ import torch
 from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
-from rlpyt.models.qpg.mlp import PiMlpModel
+from rlpyt.models.qpg.mlp import PiMlpModel, after_targets
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import RATE, Kind, Number, checked, or_array
 
@@ -85,6 +86,20 @@ class SquashedGaussianAgent(QpgAgent):
         """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
         dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
         return *self.distribution.sample_loglikelihood(dist_info), dist_info
+
+    def joint_pi(self, inputs: Any, target_inputs: Any) -> tuple[tuple, tuple] | None:
+        """Return `pi` of `inputs` [B], and, without gradient, action [n,A] and log of its density [n] for `target_inputs`, in one pass.
+
+        None if there is no such pass: `pi` is overridden, or the policy is no plain perceptron, or wrapped, or not in full precision.
+        """
+        if not is_of_rlpyt(self.pi) or type(self.distribution) is not Gaussian or not self.distribution.samples_in_one_node:
+            return None
+        outputs = after_targets(self.model, self._model_inputs(*inputs)[0], self._model_inputs(*target_inputs)[0])
+        if outputs is None:
+            return None
+        joined, dist_info = (DistInfoStd(*each) for each in outputs)
+        action, log_pi, *of_targets = self.distribution.sample_loglikelihood_after(dist_info, joined)
+        return (action, log_pi, dist_info), tuple(of_targets)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:

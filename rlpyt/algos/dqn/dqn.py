@@ -17,7 +17,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
-from rlpyt.utils.tensor import huber, select_at_indexes
+from rlpyt.utils.tensor import huber, mean_huber, select_at_indexes
 
 __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "scaled_log_policy", "td_losses"]
 
@@ -190,10 +190,10 @@ class DQN(OffPolicyAlgorithm):
                 target_q = target_qs.max(dim=-1).values
             y = return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
 
+        if not self.prioritized_replay:
+            return mean_huber(q, y, self.delta_clip), clipped_errors(y - q.detach(), self.delta_clip)
         losses, td_abs_errors = td_losses(y - q, self.delta_clip)
-        if self.prioritized_replay:
-            losses = losses * samples.is_weights
-        return losses.mean(), td_abs_errors
+        return (losses * samples.is_weights).mean(), td_abs_errors
 
     def munchausen_reward(self, action: torch.Tensor, qs: torch.Tensor) -> torch.Tensor:
         """Return ``α max(τ log π(a|s), munchausen_min)`` [n], π = softmax(Q / τ), for actions [n] and Q-values [n,A]."""
@@ -231,6 +231,11 @@ def td_losses(delta: torch.Tensor, delta_clip: float | None) -> tuple[torch.Tens
     """Return ½ δ², linear beyond `delta_clip` unless that is None, and ``|δ|``, at most `delta_clip`, without gradient."""
     losses, errors = huber(delta, delta_clip)
     return losses, errors.abs()
+
+
+def clipped_errors(delta: torch.Tensor, delta_clip: float | None) -> torch.Tensor:
+    """Return ``|δ|``, at most `delta_clip` unless that is None."""
+    return delta.abs() if delta_clip is None else delta.abs().clamp_(max=delta_clip)
 
 
 def scaled_log_policy(qs: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -11,7 +11,7 @@ from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import POSITIVE, RATE, Number, checked
-from rlpyt.utils.tensor import huber, mean_of_valid
+from rlpyt.utils.tensor import huber, mean_huber, mean_of_valid
 
 OptInfo = namedtuple("OptInfo", "qLoss vLoss piLoss qGradNorm vGradNorm piGradNorm q v advantage")
 
@@ -88,7 +88,7 @@ class IQL(QpgAlgorithm):
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
             y = torch.addcmul(samples.return_, factor, agent.v(*samples.target_inputs))
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
-        q_loss = mean_of_valid(huber(y - q1)[0] + huber(y - q2)[0], valid)
+        q_loss = mean_huber(q1, y, valid=valid) + mean_huber(q2, y, valid=valid)
 
         v = agent.v(*samples.agent_inputs)
         advantage = target_q - v

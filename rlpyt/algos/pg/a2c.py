@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
+from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.utils.collections import namedarraytuple
-from rlpyt.utils.tensor import huber, mean_of_valid
+from rlpyt.utils.tensor import mean_huber, mean_of_valid
 
 # What the loss is of, [T,B,...]. If another policy acted, `lagging` holds what returns are computed from, which are then None.
 LossInputs = namedarraytuple(
@@ -82,11 +83,9 @@ class A2C(OnPolicyAlgorithm):
         return_, advantage, valid = self.targets(inputs, dist_info)
 
         pi_loss = -mean_of_valid(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
-        value_loss = mean_of_valid(huber(value - return_)[0], valid)
-        entropy = dist.mean_entropy(dist_info, valid)
+        value_loss = mean_huber(value, return_, valid=valid)
+        entropy, perplexity = mean_entropy_and_perplexity(dist, dist_info, valid)
         loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
         explained_variance = None if inputs.lagging is None else self.explained_variance
         self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), explained_variance=explained_variance)
-        with torch.no_grad():
-            perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity

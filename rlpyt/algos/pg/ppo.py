@@ -11,6 +11,7 @@ import torch.distributed
 
 from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_layer_first
 from rlpyt.algos.schedules import Schedule, schedule_kind
+from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
@@ -18,7 +19,7 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, Number, checked
 from rlpyt.utils.structures import map_structure
-from rlpyt.utils.tensor import huber, mean_of_valid
+from rlpyt.utils.tensor import huber, mean_huber, mean_of_valid
 
 # The fields of `rlpyt.algos.pg.base.OptInfo`, and two more.
 OptInfo = namedtuple(
@@ -334,16 +335,14 @@ class PPO(OnPolicyAlgorithm):
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
         pi_loss = -mean_of_valid(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
-        value_losses = huber(value - return_)[0]
-        if old_value is not None:
+        if old_value is None:
+            value_loss = mean_huber(value, return_, valid=valid)
+        else:
             clipped = old_value + (value - old_value).clamp(-self.ratio_clip, self.ratio_clip)
-            value_losses = torch.maximum(value_losses, huber(clipped - return_)[0])
-        value_loss = mean_of_valid(value_losses, valid)
-        entropy = dist.mean_entropy(dist_info, valid)
+            value_loss = mean_of_valid(torch.maximum(huber(value - return_)[0], huber(clipped - return_)[0]), valid)
+        entropy, perplexity = mean_entropy_and_perplexity(dist, dist_info, valid)
         loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
         self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), ratio.detach(), valid)
-        with torch.no_grad():
-            perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity
 
 

@@ -62,6 +62,10 @@ class CompletedQAgent(Completed):
         """Return a context in which the Q-functions may be computed together. The default changes nothing."""
         return nullcontext()
 
+    def joint_pi(self, inputs: Any, target_inputs: Any) -> tuple[tuple, tuple] | None:
+        """Return `pi` of `inputs`, and that of `target_inputs` without gradient, if one pass can compute both. The default cannot."""
+        return None
+
 
 class QpgAlgorithm(OffPolicyAlgorithm):
     """Off-policy learning of a policy and of Q-functions for continuous actions.

@@ -11,7 +11,7 @@ from rlpyt.algos.qpg.base import QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, RATE, checked
-from rlpyt.utils.tensor import huber, mean_of_valid
+from rlpyt.utils.tensor import mean_huber, mean_of_valid
 
 __all__ = ["DDPG", "OptInfo", "SamplesToBuffer"]
 
@@ -105,7 +105,7 @@ class DDPG(QpgAlgorithm):
         """
         y = self.q_target(samples, self.agent.target_q_at_mu(*samples.target_inputs))
         q = self.agent.q(*samples.agent_inputs, samples.action)
-        return mean_of_valid(huber(y - q)[0], valid)
+        return mean_huber(q, y, valid=valid)
 
     @torch.no_grad()
     def q_target(self, samples: Any, target_q: torch.Tensor) -> torch.Tensor:

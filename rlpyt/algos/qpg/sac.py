@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
+from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
-from rlpyt.utils.tensor import huber, mean_of_valid, smaller
+from rlpyt.utils.tensor import mean_huber, mean_of_valid, smaller
 
 OptInfo = namedtuple("OptInfo", "q1Loss q2Loss piLoss q1GradNorm q2GradNorm piGradNorm q1 q2 piMu piLogStd qMeanDiff alpha")
 
@@ -197,17 +197,16 @@ class SAC(SoftActorCritic):
         """
         agent, valid = self.agent, self.valid_samples(samples)
         alpha = self._alpha
+        (new_action, log_pi, dist_info), (next_action, next_log_pi) = self.both_pi(samples)
         with torch.no_grad():
-            next_action, next_log_pi, _ = agent.pi(*samples.target_inputs)
             target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
             target_v = torch.addcmul(target_q, alpha, next_log_pi, value=-1)
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
             return_ = samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
             y = torch.addcmul(return_, factor, target_v)
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
-        q1_loss, q2_loss = (mean_of_valid(huber(y - q)[0], valid) for q in (q1, q2))
+        q1_loss, q2_loss = (mean_huber(q, y, valid=valid) for q in (q1, q2))
 
-        new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
         with self.freeze_q():
             min_q = smaller(*agent.q(*samples.agent_inputs, new_action))
         pi_losses = alpha * log_pi - min_q
@@ -218,9 +217,18 @@ class SAC(SoftActorCritic):
 
         alpha_loss = None
         if self.alpha_optimizer is not None:
-            alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self._target_entropy, valid)
+            alpha_loss = self._log_alpha * mean_of_valid(-self._target_entropy - log_pi.detach(), valid)
         values = (q1, q2, dist_info.mean, dist_info.log_std)
         return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
+
+    def both_pi(self, samples: Any) -> tuple[tuple, tuple]:
+        """Return the agent's `pi` of the samples, and action and log-density for the targets, without gradient; all the noise is new."""
+        joint = CompletedQAgent(self.agent).joint_pi(samples.agent_inputs, samples.target_inputs)
+        if joint is not None:
+            return joint
+        with torch.no_grad():
+            of_targets = self.agent.pi(*samples.target_inputs)[:2]
+        return self.agent.pi(*samples.agent_inputs), of_targets
 
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Also append α."""

@@ -11,7 +11,7 @@ from rlpyt.algos.qpg.sac import SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import RATE, checked
-from rlpyt.utils.tensor import huber, mean_of_valid, smaller
+from rlpyt.utils.tensor import mean_huber, mean_of_valid, smaller
 
 __all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]
 
@@ -70,14 +70,14 @@ class SAC_V(SoftActorCritic):
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
             y = self.reward_scale * samples.return_ + factor * agent.target_v(*samples.target_inputs)
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
-        q1_loss, q2_loss = (mean_of_valid(huber(y - q)[0], valid) for q in (q1, q2))
+        q1_loss, q2_loss = (mean_huber(q, y, valid=valid) for q in (q1, q2))
 
         new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
         with self.freeze_q():
             min_q = smaller(*agent.q(*samples.agent_inputs, new_action))
         soft_value = min_q - log_pi + self.get_action_prior(new_action)
         v = agent.v(*samples.agent_inputs)
-        v_loss = mean_of_valid(huber(soft_value.detach() - v)[0], valid)
+        v_loss = mean_huber(v, soft_value, valid=valid)
 
         outputs = 0.5 * (dist_info.mean.square() + dist_info.log_std.square()).mean(-1)
         pi_loss = mean_of_valid(self.policy_output_regularization * outputs - soft_value, valid)

@@ -11,7 +11,7 @@ import torch
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import POSITIVE, RATE, checked
-from rlpyt.utils.tensor import huber, mean_of_valid
+from rlpyt.utils.tensor import mean_huber, mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
 
@@ -74,4 +74,4 @@ class TD3(DDPG):
         """
         y = self.q_target(samples, torch.minimum(*self.agent.target_q_at_mu(*samples.target_inputs)))
         q1, q2 = self.agent.q(*samples.agent_inputs, samples.action)
-        return mean_of_valid(huber(y - q1)[0] + huber(y - q2)[0], valid)
+        return mean_huber(q1, y, valid=valid) + mean_huber(q2, y, valid=valid)

@@ -10,7 +10,7 @@ import torch
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.models.mlp import MlpModel, ObservationVector
-from rlpyt.models.qpg.perceptron import Layers, perceptrons
+from rlpyt.models.qpg.perceptron import Layers, after_constants, perceptrons
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -181,6 +181,22 @@ def q_values(
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)
     x, lead_dims = plain[0].input(observation, action)
     return restore_leading_dims(tuple(q.squeeze(-1) for q in perceptrons(x, nets)), *lead_dims)
+
+
+def after_targets(model: torch.nn.Module, observation: Any, target: Any) -> tuple[tuple, tuple] | None:
+    """Return (mean, log_std) [n+B,A] of a policy for `target` [n,...] and `observation` [B,...] in one pass, and its last B rows.
+
+    Only the last rows, the second result, have a gradient. None unless the policy is a `PiMlpModel`, not compiled, in full precision.
+    """
+    layers = model.layers() if _is_plain(model, PiMlpModel) else None
+    if layers is None:
+        return None
+    (x, lead_dims), (constants, target_dims) = model.input(observation), model.input(target)  # type: ignore[operator]
+    is_simple = lead_dims[0] == target_dims[0] == 1 and not (x.requires_grad or constants.requires_grad)
+    if not is_simple or torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+        return None
+    both, last = after_constants(constants, x, layers)
+    return both.chunk(2, dim=-1), last.chunk(2, dim=-1)
 
 
 def _layers(mlp: torch.nn.Module) -> Layers | None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.linear import MIN_SIZE, onednn_is_chosen, onednn_linear, onednn_product
+from rlpyt.utils.accelerator import has_fused_relu
 from rlpyt.utils.choices import chosen
 
 WAYS = ("apart", "together")  # Answers to questions ("nets", number, rows, in, out of the first layer), see `rlpyt.utils.choices`.
@@ -71,13 +72,48 @@ class _Perceptrons(torch.autograd.Function):
         return grad_x, None, *(g if needed else None for g, needed in zip(grads, need_params))
 
 
-def _forward(x: torch.Tensor, layers: Layers) -> list[torch.Tensor]:
-    """Return the outputs of all layers."""
+def after_constants(constants: torch.Tensor, x: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the outputs of one net for constants [n,in] and an input [B,in] in one pass: [n+B,out], and [B,out], which are its last rows.
+
+    Only the second result has a gradient, which only the parameters get. Only it takes a backward pass.
+    """
+    return _AfterConstants.apply(torch.cat([constants, x]), len(constants), *(p for layer in layers for p in layer))
+
+
+class _AfterConstants(torch.autograd.Function):
+    """One node for all layers; its inputs are those and `x`, of which the first `n_constants` rows have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, n_constants: int, *params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, rows = [x], len(x) - n_constants
+        layers = list(zip(params[::2], params[1::2]))
+        inputs += _forward(x, layers, rows)
+        outputs = inputs.pop()
+        ctx.n_nets = 1
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*params, *(each[n_constants:] for each in inputs))
+        ctx.mark_non_differentiable(outputs)
+        return outputs, outputs[n_constants:]
+
+    @staticmethod
+    def backward(ctx: Any, _: None, g: torch.Tensor | None) -> tuple:
+        n_params = len(ctx.needs_input_grad) - 2
+        if g is None:
+            return (None,) * (2 + n_params)
+        params, inputs = ctx.saved_tensors[:n_params], ctx.saved_tensors[n_params:]
+        if torch.is_grad_enabled():
+            return _backward_by_autograd(ctx, inputs[0], params, [g])
+        _, grads = _backward(g, inputs, list(zip(params[::2], params[1::2])), need_x=False, need_params=True)
+        return None, None, *grads
+
+
+def _forward(x: torch.Tensor, layers: Layers, rows: int | None = None) -> list[torch.Tensor]:
+    """Return the outputs of all layers, computed as was chosen for inputs of that many `rows`, by default those of `x`."""
     outputs = []
     for weight, bias in layers[:-1]:
-        x = _linear(x, weight, bias, relu=True)
+        x = _linear(x, weight, bias, relu=True, rows=rows)
         outputs.append(x)
-    outputs.append(_linear(x, *layers[-1], relu=False))
+    outputs.append(_linear(x, *layers[-1], relu=False, rows=rows))
     return outputs
 
 
@@ -98,25 +134,27 @@ def _backward(
     return g, grads if need_params else [None] * (2 * len(layers))
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool, rows: int | None = None) -> torch.Tensor:
     """``x W^T + b``, of one net or, with W [n,out,in], of several."""
     if weight.dim() == 3:
         y = torch.baddbmm(bias.unsqueeze(1), x.expand(len(weight), *x.shape[-2:]), weight.mT)
-    elif _by_onednn(x, weight):
+    elif _by_onednn(x, weight, rows):
         return onednn_linear(x, weight, bias, "relu" if relu else "none")
+    elif relu and has_fused_relu(x.device):
+        return torch._addmm_activation(bias, x, weight.t())
     else:
         y = F.linear(x, weight, bias)
     return y.relu_() if relu else y
 
 
-def _by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether products of a layer, forwards and backwards, are computed by oneDNN."""
+def _by_onednn(x: torch.Tensor, weight: torch.Tensor, rows: int | None = None) -> bool:
+    """Whether products of a layer, forwards and backwards, are computed by oneDNN, as was chosen for `rows`, by default those of `x`."""
     return (
         x.numel() * weight.shape[0] >= MIN_SIZE
         and weight.dim() == 2
         and x.device.type == "cpu"
         and x.dtype == torch.float32
-        and onednn_is_chosen(len(x), weight)
+        and onednn_is_chosen(len(x) if rows is None else rows, weight)
     )
 
 
@@ -136,7 +174,7 @@ def _groups(params: Sequence[torch.Tensor], n_nets: int, rows: int) -> list[list
     n = len(params) // n_nets
     nets = [params[i * n : (i + 1) * n] for i in range(n_nets)]
     if n_nets > 1 and _together(params[0], n_nets, rows) and all(map(_are_stacked, zip(*nets))):
-        nets = [[p.detach().as_strided((n_nets, *p.shape), (p.numel(), *p.stride())) for p in nets[0]]]
+        nets = [[_as_one([of_nets[0].detach(), *of_nets[1:]]) for of_nets in zip(*nets)]]
     return [list(zip(net[::2], net[1::2])) for net in nets]
 
 
@@ -158,6 +196,12 @@ def _are_stacked(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
+def _as_one(stacked: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a view of tensors that are adjacent in memory, as `torch.stack` would."""
+    first = stacked[0]
+    return first.as_strided((len(stacked), *first.shape), (first.numel(), *first.stride()))
+
+
 def _outputs(output: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (output,) if output.dim() == 2 else output.unbind()
 
@@ -172,7 +216,7 @@ def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: to
     if len(given) < len(grads):
         zeros = like.new_zeros(like.shape[-2], weight.shape[1])
         given = [zeros if g is None else g for g in grads]
-    return torch.stack(given)
+    return _as_one(given) if _are_stacked(given) else torch.stack(given)
 
 
 def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Tensor | None]:

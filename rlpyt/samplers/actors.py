@@ -197,7 +197,8 @@ class LocalActor:
 
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
-        self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
+        if self._leaves:
+            self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
     def blame_observation(self, t: int, error: Exception) -> None:
         """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
@@ -382,7 +383,7 @@ class RemoteActor:
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
     """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit their destinations."""
-    leaves = buffer_leaves(structure)
+    leaves = buffer_leaves(structure) if isinstance(structure, tuple) or structure is None else [structure]
     if len(leaves) != len(destinations):
         raise ValueError(
             f"The agent's step returned {len(leaves)} arrays as {name}, but {len(destinations)} when the batch was allocated: {name} must "

@@ -126,7 +126,7 @@ class VectorTracker:
 
     Attributes:
         looks_at_observations: whether `terminate` of the class does, so that `finish` must be told the last ones of episodes.
-        ends: rows [k] and columns [k] in which the episodes of the latest batch ended, in this order.
+        ends: rows [k] and columns [k] in which the episodes of the latest batch ended, in their order.
     """
 
     reads_outcomes = False
@@ -135,10 +135,11 @@ class VectorTracker:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = traj_infos  # What is summed up so far.
         self.looks_at_observations = TrajInfoCls.terminate is not TrajInfo.terminate
-        self.ends = np.zeros((2, 0), np.int64)
+        self.ends: tuple[np.ndarray, ...] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._finals: list = []  # The last observations of episodes, in order.
         self._has_own_init = TrajInfoCls.__init__ is not TrajInfo.__init__
         self._powers = np.ones(0)  # Of the discount.
+        self._memory: Any = None  # For rewards of a batch.
 
     def finish(self, columns: np.ndarray, observation: Any) -> None:
         """The episodes of environments `columns` [k] ended with these observations, arrays [B,...]; for `looks_at_observations`."""
@@ -149,18 +150,18 @@ class VectorTracker:
         """Return the TrajInfos of the episodes that ended in this batch, in order; sum up what will be overwritten."""
         env = samples.env
         T, B = env.reward.shape
+        self.ends = rows, columns = (env.done if env.valid is None else env.done & env.valid).nonzero()
         is_end = np.zeros(B * T + 1, bool)  # Before which elements an episode has ended.
-        is_end[1:].reshape(B, T)[...] = (env.done if env.valid is None else env.done & env.valid).T
+        is_end[columns * T + rows + 1] = True
         is_start = is_end.copy()
         is_start[::T] = True
         (bounds,) = is_start.nonzero()
         starts, stops = bounds[:-1], bounds[1:]
-        columns, has_ended = starts // T, is_end[stops]
-        ended, (running,) = has_ended.nonzero()[0], (~has_ended).nonzero()
-        rows = (stops[ended] - 1) % T
-        in_order = np.argsort(rows.astype(np.uint16 if T < 2**16 else np.int64), kind="stable")  # Short numbers are sorted by radix.
-        ended, self.ends = ended[in_order], np.stack([rows, columns[ended]])[:, in_order]
-        parts = self._sum_up(env, starts, stops)
+        has_ended = is_end[stops]
+        (ended,), (running,) = has_ended.nonzero(), (~has_ended).nonzero()
+        by_column = np.argsort(columns.astype(np.uint16 if B < 2**16 else np.int64), kind="stable")  # Short numbers are sorted by radix.
+        ended[by_column] = ended.copy()  # In the order of time.
+        parts, columns = self._sum_up(env, starts, stops), starts // T
         if self._has_own_init or self.looks_at_observations:
             return self._finished(parts, columns, ended, running)
         self._go_on(parts, (starts % T == 0).nonzero()[0])
@@ -171,12 +172,14 @@ class VectorTracker:
         """Return the sums over parts of columns, which begin and end at these elements."""
         T = len(env.reward)
         first = starts if env.valid is None else starts + ~env.valid[starts % T, starts // T]  # An episode begins after a blank row.
-        lengths, reward = stops - first, _by_column(env.reward)
-        longest, discount = int(lengths.max()), self.TrajInfoCls._discount
+        lengths, discount = stops - first, self.TrajInfoCls._discount
+        longest = int(lengths.max())
         if len(self._powers) < longest:
             self._powers = discount ** np.arange(longest)
-        returns = np.add.reduceat(reward, starts)
-        fields = dict(Length=lengths, Return=returns, NonzeroRewards=np.add.reduceat((reward != 0).astype(np.int64), starts))
+        reward = self._memory = _by_column(env.reward, self._memory if discount == 1 else None)  # Else TrajInfos read it later.
+        returns, is_nonzero = np.add.reduceat(reward, starts), reward != 0
+        n_nonzero = stops - starts if is_nonzero.all() else np.add.reduceat(is_nonzero.astype(np.int64), starts)
+        fields = dict(Length=lengths, Return=returns, NonzeroRewards=n_nonzero)
         for field, name in self.TrajInfoCls.env_info_sums:
             x = getattr(env.env_info, name)
             in_order = x.dtype == np.float64
@@ -303,9 +306,11 @@ class FinishedInfos(Sequence):
         return list, (list(self),)
 
 
-def _by_column(x: np.ndarray) -> np.ndarray:
-    """Return an array [T,B] as float64, column by column: [B*T]."""
-    return x.T.astype(np.float64, order="C").reshape(-1)
+def _by_column(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Return an array [T,B] as float64, column by column: [B*T]; in the memory `out`, if given."""
+    out = np.empty(x.size) if out is None else out
+    out.reshape(x.T.shape)[...] = x.T
+    return out
 
 
 def _sums_in_order(x: np.ndarray, start: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -227,22 +227,21 @@ class VectorCalls:
         if step.infos is not None:
             for column, value in zip(columns, step.infos, strict=True):
                 _write(column, value)
-        ended = row.done
-        if self._mode == NEXT_STEP:
-            blank = self.is_blank
-            np.logical_not(blank, out=row.valid)
-            if blank.any():
-                row.reward[blank] = 0
-                row.done[blank] = True
-                for column in row.columns:
-                    column[blank] = 0
-                ended = row.done & ~blank
-                blank[:] = False
-        (columns_of_ended,) = ended.nonzero()
+        blank = self.is_blank.nonzero()[0] if self._mode == NEXT_STEP else ()
+        if row.valid is not None:
+            row.valid[...] = True
+        if len(blank):
+            self.is_blank[blank] = row.valid[blank] = row.done[blank] = False
+            row.reward[blank] = 0
+            for column in row.columns:
+                column[blank] = 0
+        (ended,) = row.done.nonzero()
+        if len(blank):
+            row.done[blank] = True
         self.final = row.next_observation
-        if self._mode == SAME_STEP and len(columns_of_ended):
+        if self._mode == SAME_STEP and len(ended):
             self.final = _final_of(step)
-        return columns_of_ended
+        return ended
 
     def _step_row(self, running: list, action: Any, row: Row, take: Any) -> list[int]:
         outcome, not_steps = self._step(action, row.next_observation)

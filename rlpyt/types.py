@@ -283,12 +283,14 @@ class CompletedAgent(Completed):
         clip_actions: as in `Agent`.
         rescale_actions: as `rescale` of `rlpyt.envs.base.ActionForm`.
         acting_for: as in `Agent`; None if the agent cannot act for some columns alone.
+        remembers_envs: whether `reset_one` has anything to forget; if not, samplers do not call it.
         value: method that returns the value estimates of policy gradient agents; None for others.
     """
 
     clip_actions: bool = False
     rescale_actions: bool | str = False
     acting_for: Callable[..., AbstractContextManager[None]] | None = None
+    remembers_envs: bool = True
     value: Callable[..., Any] | None = None
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:

@@ -350,6 +350,12 @@ class BaseAgent(Recorded):
         self._memory.reset_one(idx)
 
     @property
+    def remembers_envs(self) -> bool:
+        """Whether `reset_one` has anything to forget. Samplers do not call it otherwise."""
+        is_own = getattr(self.reset_one, "__func__", None) is not BaseAgent.reset_one
+        return is_own or self.MemoryCls.reset_one is not Memory.reset_one
+
+    @property
     def prev_rnn_state(self) -> Any:
         """The recurrent state before the next step, a structure of tensors [N,B,H], or None."""
         return self._memory.state

@@ -76,17 +76,25 @@ class ActionMaskWrapper(Wrapper):
         elif is_over:
             mask = None
         else:
-            raise ValueError(
-                f"action_mask={self._key!r}: there is no mask of this name in the info that {where} of {self.env} returned, nor in its "
-                "observation space. An environment gives a mask with every observation, also after a reset."
-            )
+            raise ValueError(self.is_missing(where))
         vector = self._vector(mask, self._space)
         if not is_over and not np.logical_or.reduceat(vector, self._starts).all():
-            raise ValueError(
-                f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on: each integer of "
-                "an action needs a value that may be taken."
-            )
+            raise ValueError(self.allows_nothing(where))
         return dict(zip(MaskedObservation._fields, (observation, vector))), info
+
+    def is_missing(self, where: str) -> str:
+        """Say that there is no mask in what `where` returned."""
+        return (
+            f"action_mask={self._key!r}: there is no mask of this name in the info that {where} of {self.env} returned, nor in its "
+            "observation space. An environment gives a mask with every observation, also after a reset."
+        )
+
+    def allows_nothing(self, where: str) -> str:
+        """Say that the mask that `where` returned excludes all actions."""
+        return (
+            f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on: each integer of "
+            "an action needs a value that may be taken."
+        )
 
     def _vector(self, mask: Any, space: Any) -> np.ndarray:
         """Return a mask of Gymnasium's form for a space as one array, int8."""
@@ -108,6 +116,101 @@ class ActionMaskWrapper(Wrapper):
         if mask.size != size:
             raise ValueError(f"The mask {self._key!r} has {mask.size} entries for {space!r}, which needs {size}.")
         return (mask.ravel() != 0).astype(np.int8)
+
+
+class _One:
+    """Stands for one environment of a vector of Gymnasium."""
+
+    def __init__(self, vector: Any) -> None:
+        self.action_space, self.observation_space = vector.single_action_space, vector.single_observation_space
+        self._vector = vector
+
+    def __repr__(self) -> str:
+        return f"an environment of {self._vector}"
+
+
+class VectorActionMaskWrapper(Wrapper):
+    """Does for a vector of Gymnasium what `ActionMaskWrapper` does for an environment.
+
+    Masks in infos have the form in which vectors merge the infos of their environments: an array [n,...], or an array of n objects, for
+    Dict a dictionary of these; and an array ``_key`` [n] that says which environments gave one, if not all.
+
+    Args:
+        env: a vector.
+        key: as of `ActionMaskWrapper`.
+
+    Raises:
+        ValueError: the action space has no integers.
+    """
+
+    def __init__(self, env: Any, key: str = "action_mask") -> None:
+        super().__init__(env)
+        self._key, self._n = key, int(env.num_envs)
+        self._of_one = ActionMaskWrapper(_One(env), key)
+        self.single_observation_space = self._of_one.observation_space
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self._n)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict, dict]:
+        """Reset the vector, or the environments of the mask ``options["reset_mask"]``; the rows of others have no meaning."""
+        which = (options or {}).get("reset_mask")  # Now, because vectors take it out.
+        is_reset = np.ones(self._n, bool) if which is None else np.array(which, bool)
+        observation, infos = self.env.reset(seed=seed, options=options)
+        return self._masked(observation, infos, is_reset, "reset()")
+
+    def step(self, actions: Any) -> tuple:
+        """Step the vector."""
+        observation, reward, terminated, truncated, infos = self.env.step(actions)
+        ended = np.logical_or(terminated, truncated)
+        final = infos.get("final_obs")
+        if final is not None:
+            last = dict(infos.get("final_info", {}))
+            parts = [final[i] for i in range(self._n)] if isinstance(final, np.ndarray) else [_of(final, i) for i in range(self._n)]
+            final_obs = np.full(self._n, None, dtype=object)
+            for i in np.flatnonzero(ended).tolist():
+                own = {self._key: _of(last[self._key], i)} if self._key in last and _gave(last, self._key, i) else {}
+                final_obs[i] = self._of_one._masked(parts[i], own, "step()", is_over=True)[0]
+            infos = {**infos, "final_obs": final_obs}
+            if "final_info" in infos:
+                infos["final_info"] = self._without_mask(last)
+        goes_on = np.ones(self._n, bool) if final is not None else ~ended
+        observation, infos = self._masked(observation, infos, goes_on, "step()")
+        return observation, reward, terminated, truncated, infos
+
+    def _masked(self, observation: Any, infos: Mapping, goes_on: np.ndarray, where: str) -> tuple[dict, dict]:
+        """Return observations with their masks [n,size], and infos without; environments that do not go on need no mask."""
+        of_one, key = self._of_one, self._key
+        if of_one._in_observation:
+            masks, gave = observation[key], np.ones(self._n, bool)
+            observation = {name: part for name, part in observation.items() if name != key}
+            observation = observation if of_one._only_field is None else observation[of_one._only_field]
+        else:
+            masks = infos.get(key)
+            gave = infos.get(f"_{key}", np.full(self._n, masks is not None))
+            infos = self._without_mask(infos)
+        if (goes_on & ~gave).any():
+            raise ValueError(of_one.is_missing(where))
+        if isinstance(masks, np.ndarray) and masks.shape == (self._n, of_one._size) and of_one._space._kind != "MultiBinary":
+            vectors = (masks != 0).astype(np.int8)
+            vectors[~gave] = 1
+        else:
+            vectors = np.stack([of_one._vector(_of(masks, i) if gave[i] else None, of_one._space) for i in range(self._n)])
+        if not np.logical_or.reduceat(vectors[goes_on], of_one._starts, axis=1).all():
+            raise ValueError(of_one.allows_nothing(where))
+        return dict(zip(MaskedObservation._fields, (observation, vectors))), dict(infos)
+
+    def _without_mask(self, infos: Mapping) -> dict:
+        return {name: value for name, value in infos.items() if name not in (self._key, f"_{self._key}")}
+
+
+def _of(merged: Any, i: int) -> Any:
+    """Return the part of environment `i` of what a vector has merged."""
+    if isinstance(merged, Mapping):
+        return {key: _of(value, i) for key, value in merged.items() if not (key.startswith("_") and key[1:] in merged)}
+    return merged[i]
+
+
+def _gave(infos: Mapping, key: str, i: int) -> bool:
+    return bool(infos[f"_{key}"][i]) if f"_{key}" in infos else True
 
 
 def _leaves(mask: Any) -> list:

@@ -393,7 +393,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
 
 def copied(action: Any) -> Any:
     """Return a copy of a structure of arrays."""
-    return buffer_func(action, np.copy)
+    return action.copy() if isinstance(action, np.ndarray) else buffer_func(action, np.copy)
 
 
 class ActionForm(NamedTuple):

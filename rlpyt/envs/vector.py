@@ -140,7 +140,7 @@ class VectorEnvs(Recorded):
 
     Args:
         make: function that makes a vector: ``make(num_envs=n, **env_kwargs)`` returns a `VectorEnv` or a ``gymnasium.vector.VectorEnv``.
-            Such functions are ``gymnasium.make_vec``, `make_ale` and `make_envpool`.
+            Such functions are ``gymnasium.make_vec``, `make_vec`, `make_ale` and `make_envpool`.
         n: number of environments of each vector; None for as many as each process has columns of the batch.
 
     Raises:
@@ -230,6 +230,8 @@ class GymVectorEnv(VectorEnv):
         act_null_value, obs_null_value, force_float32: as of `GymEnvWrapper`.
         info_example: keys that do not appear at the first step, such as ``dict(episode=dict(r=0.0, l=0))`` of Gymnasium's
             ``RecordEpisodeStatistics``, with a value of one environment for steps without them.
+        action_mask: name of the mask of actions that may follow, in infos or in a Dict observation, see
+            `rlpyt.envs.action_masks.VectorActionMaskWrapper`. None if all actions may always follow.
 
     Raises:
         ValueError: the vector does not tell a known autoreset mode, or its environments have different spaces.
@@ -246,8 +248,14 @@ class GymVectorEnv(VectorEnv):
         obs_null_value: Any = 0,
         force_float32: bool = True,
         info_example: Mapping | None = None,
+        action_mask: str | None = None,
     ) -> None:
-        self.env, self.n = env, int(env.num_envs)
+        self._inside, self.n = env, int(env.num_envs)
+        if action_mask is not None:
+            from rlpyt.envs.action_masks import VectorActionMaskWrapper  # Here, because it needs gymnasium.
+
+            env = VectorActionMaskWrapper(env, action_mask)
+        self.env = env
         self.autoreset_mode = self._mode()
         self._check_spaces()
         action_space, observation_space = copy.deepcopy((env.single_action_space, env.single_observation_space))
@@ -379,7 +387,7 @@ class GymVectorEnv(VectorEnv):
 
     def get_state(self) -> dict:
         """Return the state, of a vector whose environments are in this process, or that is written in Python."""
-        env = self.env
+        env = self._inside
         if _is_a(env, "AsyncVectorEnv") or (_is_a(env.unwrapped, "SyncVectorEnv") and env is not env.unwrapped):
             raise NotPlain(f"The state of {env} is unknown.")
         if _is_a(env, "SyncVectorEnv"):
@@ -393,12 +401,12 @@ class GymVectorEnv(VectorEnv):
         check_form(state, dict(env=tuple, seeds=(list, type(None))), "The state of GymVectorEnv")
         envs, resets = state["env"]
         if resets is None:
-            set_gym_state(self.env, envs)
+            set_gym_state(self._inside, envs)
         else:
             check_form(envs, list, "The state of GymVectorEnv")
-            for env, env_state in zip(self.env.envs, envs, strict=True):
+            for env, env_state in zip(self._inside.envs, envs, strict=True):
                 set_gym_state(env, env_state)
-            self.env._autoreset_envs = from_plain(resets, "The state of GymVectorEnv")
+            self._inside._autoreset_envs = from_plain(resets, "The state of GymVectorEnv")
         self._seeds = state["seeds"]
 
     def render(self) -> Any:
@@ -412,9 +420,25 @@ class GymVectorEnv(VectorEnv):
 
     def close(self) -> None:
         """Close the vector."""
-        env, self.env = self.env, None
+        env, self.env, self._inside = self._inside, None, None
         if env is not None:
             env.close()
+
+
+def make_vec(
+    id: Any, num_envs: int = 1, *, info_example: Mapping | None = None, action_mask: str | None = None, **kwargs: Any
+) -> GymVectorEnv:
+    """Make a vector of Gymnasium, with infos and masks as `GymVectorEnv` translates them: ``VectorEnvs(make_vec)``.
+
+    Args:
+        id: of the environment, such as "Taxi-v4", or its specification.
+        num_envs: number of environments.
+        info_example, action_mask: as of `GymVectorEnv`.
+        kwargs: further arguments of ``gymnasium.make_vec``.
+    """
+    import gymnasium
+
+    return GymVectorEnv(gymnasium.make_vec(id, num_envs=num_envs, **kwargs), info_example=info_example, action_mask=action_mask)
 
 
 def _is_a(env: Any, *names: str) -> bool:

@@ -735,7 +735,7 @@ class MinibatchRl(MinibatchRlBase):
 
     def store_batch(self, itr: int, traj_infos: list) -> None:
         """Keep what the sampler's batch `itr` yielded until the next row is logged."""
-        self._traj_infos.extend(traj_infos)
+        self._traj_infos.extend(traj_infos[-self.log_traj_window :])
         super().store_batch(itr, traj_infos)
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:  # type: ignore[override]

@@ -134,6 +134,7 @@ class LocalActor:
         self.null_action = null_action
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
         self._leaves: Sequence = ()  # Of agent_info, between `act` and `record`.
+        self._remembers = CompletedAgent(agent).remembers_envs
 
     def begin(self, itr: int) -> None:
         """Get ready for a batch, or an evaluation."""
@@ -159,8 +160,9 @@ class LocalActor:
         row = self.rows[t - 1]
         self.prev_action[...] = row.action  # As it is stored, whatever an environment did with its copy.
         self.prev_reward[...] = row.reward
-        if row.done.any():
-            self._end_episodes(t - 1, row)
+        (ended,) = row.done.nonzero()
+        if len(ended):
+            self._end_episodes(t - 1, row, ended)
 
     def receive(self, t: int) -> Any:
         """Choose the actions for step `t` and record them; return what environments get, a numpy structure ``[B,...]``."""
@@ -195,7 +197,8 @@ class LocalActor:
 
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
-        self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
+        if self._leaves:
+            self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
     def blame_observation(self, t: int, error: Exception) -> None:
         """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
@@ -226,12 +229,13 @@ class LocalActor:
         for destination, leaf in zip(destinations, leaves):
             destination.copy_(leaf)
 
-    def _end_episodes(self, t: int, row: ActorRow) -> None:
-        """After step `t`: reset what the agent sees and remembers of the environments that are done."""
+    def _end_episodes(self, t: int, row: ActorRow, ended: np.ndarray) -> None:
+        """After step `t`: reset what the agent sees and remembers of the environments that are done, `ended` [k]."""
+        self.prev_action[ended] = self.null_action
+        self.prev_reward[ended] = 0
+        if not self._remembers:
+            return
         with self.in_share():
-            (ended,) = row.done.nonzero()
-            self.prev_action[ended] = self.null_action
-            self.prev_reward[ended] = 0
             for b in ended.tolist():
                 self.agent.reset_one(idx=b)
 
@@ -290,18 +294,18 @@ class BatchActor(LocalActor):
             leaves = [_without(leaf, idle) for leaf in leaves]
         super()._write(t, destinations, leaves)
 
-    def _end_episodes(self, t: int, row: ActorRow) -> None:
-        if row.timeout is not None and row.timeout.any():  # Before the agent forgets the episode.
-            self._record_timeout_values(t, row)
-        super()._end_episodes(t, row)
+    def _end_episodes(self, t: int, row: ActorRow, ended: np.ndarray) -> None:
+        if row.timeout is not None:
+            (truncated,) = row.timeout.nonzero()
+            if len(truncated):  # Before the agent forgets the episode.
+                self._record_timeout_values(t, truncated)
+        super()._end_episodes(t, row, ended)
 
-    def _record_timeout_values(self, t: int, row: ActorRow) -> None:
-        """Record the values of the observations that truncated episodes ended with."""
-        (truncated,) = row.timeout.nonzero()
+    def _record_timeout_values(self, t: int, truncated: np.ndarray) -> None:
+        """Record the values of the observations that episodes of environments `truncated` [k] ended with."""
         observation = buffer_func(self.batch.env.next_observation[t], np.copy)
-        for b in truncated:
-            n_before = np.count_nonzero(self.batch.env.timeout[:t, b])
-            observation[b] = self.batch.final_observation[n_before, b]
+        n_before = np.count_nonzero(self.batch.env.timeout[:t, truncated], axis=0)
+        observation[truncated] = self.batch.final_observation[n_before, truncated]
         self.batch.agent.timeout_value[t, truncated] = self.value(torchify_buffer(observation))[truncated]
 
 
@@ -379,7 +383,7 @@ class RemoteActor:
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
     """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit their destinations."""
-    leaves = buffer_leaves(structure)
+    leaves = buffer_leaves(structure) if isinstance(structure, tuple) or structure is None else [structure]
     if len(leaves) != len(destinations):
         raise ValueError(
             f"The agent's step returned {len(leaves)} arrays as {name}, but {len(destinations)} when the batch was allocated: {name} must "

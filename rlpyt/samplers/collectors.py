@@ -60,8 +60,6 @@ class TrainingCollector(ResumableCollector):
     full: the rest of its column holds zeros, with ``done`` True. Between batches it is then reset. If its trajectory has not ended, it
     continues from its last observation instead.
 
-    Attributes:
-        completed_at: for each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``.
     """
 
     gpu = False
@@ -122,7 +120,7 @@ class TrainingCollector(ResumableCollector):
             if outcomes:
                 self._tracker.step(t, self.samples_np, outcomes)
                 outcomes.clear()
-            if ended:
+            if len(ended):
                 end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             actor.request(t + 1)
@@ -131,14 +129,21 @@ class TrainingCollector(ResumableCollector):
         self._refuse(reward_fault(self.samples_np))
         self._refuse(timeout_fault(self.samples_np))
         self.check_observations()
-        completed.extend(self._tracker.end_batch(self.samples_np))
-        return agent_inputs, traj_infos, completed
+        return agent_inputs, traj_infos, self._tracker.end_batch(self.samples_np, completed)
+
+    @property
+    def completed_at(self) -> list[tuple[int, int]]:
+        """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``."""
+        if isinstance(self._tracker, VectorTracker):
+            return [(t, self._calls.env_ranks[b]) for t, b in zip(*(x.tolist() for x in self._tracker.ends))]
+        return self._ends
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
-        self.completed_at: list[tuple[int, int]] = []
-        self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
+        self._ends: list[tuple[int, int]] = []
+        B, at_once = len(self.envs), isinstance(self._tracker, VectorTracker)
+        self._n_timeouts, self._n_terminals = (np.zeros(B, np.int64) if at_once else [0] * B for _ in range(2))
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
@@ -173,13 +178,13 @@ class TrainingCollector(ResumableCollector):
                 self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
             if is_over:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
-                self.completed_at.append((t, self._calls.env_ranks[b]))
+                self._ends.append((t, self._calls.env_ranks[b]))
             if done and not self.mid_batch_reset:
                 self._stop(b, t, is_over)
             elif is_over:
                 self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
 
-    def _keep_observation(self, b: int, row: Row, slots: Any, counts: list[int]) -> None:
+    def _keep_observation(self, b: int, row: Row, slots: Any, counts: Any) -> None:
         """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""
         if slots is not None:
             slots[counts[b], b] = row.next_observation[b]

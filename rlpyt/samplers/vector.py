@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
-from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs
+from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
 from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.masked import allowed_action
@@ -168,6 +168,7 @@ class VectorCalls:
         is_blank: [n], bool, environments that the next step resets.
         waits: whether environments whose episode has ended are idle until the batch is full.
         steps: one None per environment, since they are stepped together.
+        final: structure [n,...] whose rows of the episodes that ended in the latest step of a batch have their last observations.
     """
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
@@ -182,17 +183,21 @@ class VectorCalls:
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
         self.steps: list[Any] = [None] * self.n
+        self.final: Any = None
+        self._mode = vector.autoreset_mode
 
     # Steps ----------------------------------------------------------------------------------------------------------
-    def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> list[int]:
+    def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> Any:
         """Step the vector, and write the outcomes of environments `running` into `row`; return those whose episode ended.
 
         An environment that was reset instead has zeros, and is done, so that the agent forgets the row. The arguments are those of
         `rlpyt.samplers.stepping.EnvCalls.step`. In a `Row` of a batch, environments that are not running get the same zeros.
+
+        If nobody waits or takes outcomes, `end_vector_episodes` has to follow: it keeps the last observations of episodes.
         """
         try:
             if isinstance(row, Row):
-                return self._step_row(running, action, row, take)
+                return self._step_all(action, row) if take is None and not self.waits else self._step_row(running, action, row, take)
             outcome, blank = self._step(action, self._seen)
         except (Exception, SystemExit) as error:
             self.explain(error, None, when(0))
@@ -206,6 +211,36 @@ class VectorCalls:
                     take(outcome.of(b))
                 if outcome.done[b]:
                     ended.append(b)
+        return ended
+
+    def _step_all(self, action: Any, row: Row) -> np.ndarray:
+        """Step the vector; return the environments [k] whose episode ended. Nothing is copied but what the row keeps.
+
+        `final` gets the last observations of their episodes. In a SAME_STEP vector, the row has the first ones of the next episodes.
+        """
+        step = self.vector.step_into(action, row.next_observation)
+        reward, terminated, truncated = self._checked(step)
+        row.reward[...] = reward
+        np.logical_or(terminated, truncated, out=row.done)
+        *columns, timeout = row.columns
+        np.greater(truncated, terminated, out=timeout)
+        if step.infos is not None:
+            for column, value in zip(columns, step.infos, strict=True):
+                _write(column, value)
+        blank = self.is_blank.nonzero()[0] if self._mode == NEXT_STEP else ()
+        if row.valid is not None:
+            row.valid[...] = True
+        if len(blank):
+            self.is_blank[blank] = row.valid[blank] = row.done[blank] = False
+            row.reward[blank] = 0
+            for column in row.columns:
+                column[blank] = 0
+        (ended,) = row.done.nonzero()
+        if len(blank):
+            row.done[blank] = True
+        self.final = row.next_observation
+        if self._mode == SAME_STEP and len(ended):
+            self.final = _final_of(step)
         return ended
 
     def _step_row(self, running: list, action: Any, row: Row, take: Any) -> list[int]:
@@ -247,12 +282,7 @@ class VectorCalls:
         outcome = self.outcome(step)
         np.logical_and(outcome.done, ~blank, out=over)
         if vector.autoreset_mode == SAME_STEP and over.any():  # It has reset them.
-            if step.final_observation is None:
-                raise ValueError(
-                    "A SAME_STEP vector must return final_observation where an episode ends, since observation_out then has the first "
-                    "observation of the next episode: give it as the fifth field of VectorStep."
-                )
-            for first, out, final in _leaves(self._first, observation_out, step.final_observation):
+            for first, out, final in _leaves(self._first, observation_out, _final_of(step)):
                 first[over], out[over] = out[over], final[over]
             self._is_first[over] = True
         return outcome, blank
@@ -263,20 +293,20 @@ class VectorCalls:
         Raises:
             ValueError, TypeError: the shape or dtype of a part is wrong, or infos have other fields than before.
         """
-        reward, terminated, truncated = (
-            _vector(x, self.n, name, kinds)
-            for x, name, kinds in (
-                (step.reward, "reward", "fiub"),
-                (step.terminated, "terminated", "b"),
-                (step.truncated, "truncated", "b"),
-            )
-        )
+        reward, terminated, truncated = self._checked(step)
         timeout = truncated & ~terminated
-        infos = step.infos
-        if type(infos) is not self._infos_type or self._env_info_type is None:
-            self._new_infos(infos)
-        values = (timeout,) if infos is None else (*infos, timeout)
+        values = (timeout,) if step.infos is None else (*step.infos, timeout)
         return Outcome(self._env_info_type, reward, terminated | truncated, timeout, values)
+
+    def _checked(self, step: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return reward, terminated and truncated of a step as arrays [n], if it is in order."""
+        if type(step.infos) is not self._infos_type or self._env_info_type is None:
+            self._new_infos(step.infos)
+        return (
+            _vector(step.reward, self.n, "reward", "fiub"),
+            _vector(step.terminated, self.n, "terminated", "b"),
+            _vector(step.truncated, self.n, "truncated", "b"),
+        )
 
     def _new_infos(self, infos: Any) -> None:
         fields = () if infos is None else fields_of(infos)
@@ -301,17 +331,19 @@ class VectorCalls:
         self._is_first[b] = self._over[b] = False
         observation[...] = self._first[b]
 
-    def reset_ended(self, columns: np.ndarray, observation: Any, when: str) -> None:
-        """Reset environments `columns` [k], whose episode ended in the latest step; do for their rows what `reset` does."""
-        mode = self.vector.autoreset_mode
-        if mode == NEXT_STEP:
+    def reset_ended(self, columns: np.ndarray, observation: Any, when: Callable[[], str]) -> None:
+        """Reset environments `columns` [k], whose episode ended in the latest `_step_all`; write the rows of `observation` as `reset` does.
+
+        A SAME_STEP vector has done so.
+        """
+        if self._mode == NEXT_STEP:
             self.is_blank[columns] = True
             observation[columns] = 0
-        else:
-            if mode == DISABLED:
-                self._reset_some(columns[0], when)
+        elif self._mode == DISABLED:
+            self._over[columns] = True
+            self._reset_some(columns[0], when())
             observation[columns] = self._first[columns]
-        self._is_first[columns] = self._over[columns] = False
+            self._is_first[columns] = False
 
     def _reset_some(self, b: int, when: str) -> None:
         """Reset environment `b`, and with it all others whose episode has just ended."""
@@ -419,19 +451,36 @@ class VectorCalls:
         describe_failure(error, f"This was in {which}, {where}.")
 
 
-def end_vector_episodes(collector: Any, t: int, row: Row, ended: list[int], completed: list) -> None:
-    """Do for environments `ended` of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come at the end of the batch."""
-    calls, columns = collector._calls, np.array(ended)
-    row.timeout[columns] = is_timeout = row.columns[-1][columns]
-    for b, timeout in zip(ended, is_timeout.tolist()):
-        batch = collector.samples_np
-        if timeout:
-            collector._keep_observation(b, row, batch.final_observation, collector._n_timeouts)
-        else:
-            collector._keep_observation(b, row, batch.terminal_observation, collector._n_terminals)
-    collector._tracker.finish(columns, t, row.next_observation)
-    collector.completed_at.extend((t, calls.env_ranks[b]) for b in ended)
-    calls.reset_ended(columns, row.next_observation, f"after {collector._when(t)}")
+def end_vector_episodes(collector: Any, t: int, row: Row, ended: np.ndarray, completed: list) -> None:
+    """Do for environments `ended` [k] of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come with the batch's end."""
+    calls, batch = collector._calls, collector.samples_np
+    row.timeout[...] = row.columns[-1]
+    (truncated,) = row.timeout.nonzero()
+    _keep_observations(truncated, calls.final, batch.final_observation, collector._n_timeouts)
+    if batch.terminal_observation is not None:
+        _keep_observations(ended[~row.timeout[ended]], calls.final, batch.terminal_observation, collector._n_terminals)
+    if collector._tracker.looks_at_observations:
+        collector._tracker.finish(ended, calls.final)
+    calls.reset_ended(ended, row.next_observation, lambda: f"after {collector._when(t)}")
+
+
+def _keep_observations(columns: np.ndarray, observation: Any, slots: Any, counts: np.ndarray) -> None:
+    """Copy the observations [B,...] of `columns` [k] to their next slots, if any; `counts` [B] are the slots in use."""
+    if len(columns):
+        if slots is not None:
+            for slot, leaf in _leaves(slots, observation):
+                slot[counts[columns], columns] = leaf[columns]
+        counts[columns] += 1
+
+
+def _final_of(step: VectorStep) -> Any:
+    """Return the last observations of episodes that ended in a step of a SAME_STEP vector."""
+    if step.final_observation is None:
+        raise ValueError(
+            "A SAME_STEP vector must return final_observation where an episode ends, since observation_out then has the first "
+            "observation of the next episode: give it as the fifth field of VectorStep."
+        )
+    return step.final_observation
 
 
 def vector_columns(envs: VectorEnvs, env_kwargs: Any, env_ranks: Sequence[int], all_envs: list, is_example: bool) -> VectorColumns:

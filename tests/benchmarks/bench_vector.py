@@ -1,16 +1,21 @@
 """How much of what a vector of environments leaves possible the serial sampler reaches, and what others reach with the same environments.
 
-    python tests/benchmarks/bench_vector.py [--rounds 7] [--only cartpole "pong, ale"] [--train 5]
+    python tests/benchmarks/bench_vector.py [--rounds 7] [--sb3_python PYTHON] [--only cartpole "pong, ale"]
+    python tests/benchmarks/bench_vector.py --train 5
 
-Random actions. For each vector, three contenders in turn, round by round:
+Random actions. For each vector, contenders in turn, round by round:
 
-* bare: the vector's own ``reset`` and ``step`` in a loop, which keeps nothing;
-* sampler: `SerialSampler` with this vector, which fills the batch and finishes a TrajInfo for each episode;
-* singles: `CpuSampler` with the same number of single environments, on as many workers as there are processors.
+* loop: a loop around the vector that does what every user's loop must: it draws random actions for all environments, by the same call as the
+  sampler's agent, calls the vector's ``step``, and keeps the observations of T steps. It keeps no action, reward or end of an episode;
+* step: the vector's ``step`` alone, with actions drawn beforehand, which keeps nothing;
+* sampler: `SerialSampler` with this vector, which fills the batch and has a TrajInfo for each episode;
+* workers: `CpuSampler` with a vector in each of as many workers as there are processors;
+* singles: `CpuSampler` with the same environments as single ones (at most 32), on as many workers.
 
-Besides, with CartPole, ``gymnasium.vector.AsyncVectorEnv``, and, if they are installed, Stable-Baselines3's ``SubprocVecEnv`` and the
-``Multiprocessing`` of ``pufferlib``. Prints medians of steps per second, and the median of the ratios of sampler and bare. EnvPool's rows
-are left out if EnvPool is not installed.
+Beside Gymnasium's CartPole, and Pong: ``gymnasium.vector.AsyncVectorEnv``; the ``Multiprocessing`` of ``pufferlib`` if it is installed (CartPole
+only); with `--sb3_python`, a Python with Stable-Baselines3, its ``SubprocVecEnv``. They step as many environments as "singles", with the same
+actions at every step, and keep nothing. Prints medians of steps per second, and medians of the ratios of sampler and loop, and of sampler and
+step. Rows of EnvPool are left out if it is not installed.
 
 `--train n`: PPO on CartPole from start to solved (mean return 475) with n seeds: seconds and steps, with the vector of
 ``examples/vector_env.py``, and with as many single environments of Gymnasium and the same settings.
@@ -20,6 +25,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,10 +42,14 @@ import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
 # isort: split
 import gymnasium
 import numpy as np
+import torch
 from agents_for_tests import RandomAgent
 from common import median, ratio, rounds
+from sb3_vector import gym_env
 from vector_env import CartPoles, build
 
+from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.vector import VectorEnvs, make_ale, make_envpool
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -48,7 +59,7 @@ from rlpyt.utils.logging.context import logger_context
 
 
 class Row(NamedTuple):
-    """A vector to measure: its maker and arguments, sizes of the batch, the goal, and single environments for comparison."""
+    """A vector to measure: its maker and arguments, sizes of the batch, the goal, single environments and a Gymnasium id for comparison."""
 
     name: str
     make: Callable
@@ -57,11 +68,13 @@ class Row(NamedTuple):
     B: int
     goal: float
     single: tuple | None = None
+    gym_id: str | None = None
 
 
 CARTPOLE = (gym_make, dict(id="CartPole-v1"))
+PONG = (AtariEnv, dict(game="pong"))
 TABLE = [
-    Row("CartPole, numba", CartPoles, {}, 128, 1024, 0.80, CARTPOLE),
+    Row("CartPole, numba", CartPoles, {}, 128, 1024, 0.80),
     Row(
         "CartPole, Gymnasium",
         gymnasium.make_vec,
@@ -70,53 +83,71 @@ TABLE = [
         1024,
         0.80,
         CARTPOLE,
+        "CartPole-v1",
     ),
-    Row("Pong, ale-py", make_ale, dict(game="pong"), 32, 16, 0.95),
-    Row("Pong, EnvPool", make_envpool, dict(task_id="Pong-v5"), 32, 16, 0.95),
+    Row("CartPole, EnvPool", make_envpool, dict(task_id="CartPole-v1"), 128, 1024, 0.80),
+    Row("Pong, ale-py", make_ale, dict(game="pong"), 16, 16, 0.95, PONG, "ALE/Pong-v5"),
+    Row("Pong, EnvPool", make_envpool, dict(task_id="Pong-v5"), 16, 16, 0.95),
+    Row("Pong, EnvPool async", make_envpool, dict(task_id="Pong-v5", batch_size=8), 16, 16, 0.95),
     Row("HalfCheetah, EnvPool", make_envpool, dict(task_id="HalfCheetah-v4"), 64, 16, 0.95, (gym_make, dict(id="HalfCheetah-v5"))),
 ]
+MOST_SINGLES = 32  # Environments.
 
 
 class RandomOfSpace(RandomAgent):
-    """A RandomAgent also for continuous actions in [-1, 1]."""
+    """Takes random actions: discrete ones, or continuous ones in [-1, 1]."""
+
+    def initialize(self, env_spaces: Any, *args: Any, **kwargs: Any) -> None:
+        BaseAgent.initialize(self, env_spaces, *args, **kwargs)
+        self.draw = drawing(env_spaces.action)
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        step = super().step(observation, prev_action, prev_reward)
-        if hasattr(self.env_spaces.action, "n"):
-            return step
-        return step._replace(action=prev_action.clone().uniform_(-1, 1))
+        return AgentStep(self.draw(prev_reward.shape), None)
 
 
-def bare_loop(row: Row) -> Callable[[], float]:
-    """Return a function that runs the vector's own loop for T steps, and returns steps per second."""
-    vector = VectorEnvs(row.make)(num_envs=row.B, **row.kwargs)
-    space = vector.action_space
-    actions = [buffer_from_example(space.null_value(), (row.B,), share_memory=False) for _ in range(row.T)]
-    for action in actions:
-        for b in range(row.B):
-            action[b] = space.sample()
+def drawing(space: Any) -> Callable[[tuple], torch.Tensor]:
+    """Return a function that draws random actions [...] for leading dimensions [...]."""
+    if hasattr(space, "n"):
+        return partial(torch.randint, space.n)
+    return lambda leading: torch.empty(*leading, *space.shape).uniform_(-1, 1)
+
+
+def bare(row: Row, close: list) -> dict[str, Callable[[], float]]:
+    """Return functions that run a loop around the vector for T steps, and its ``step`` alone, and return steps per second."""
+    vector = VectorEnvs(row.make)(num_envs=row.B, **{**row.kwargs, **({} if "batch_size" not in row.kwargs else dict(batch_size=row.B))})
+    close.append(vector.close)
+    draw, actions = drawing(vector.action_space), []
     vector.seed(range(row.B))
+    kept = buffer_from_example(vector.observation_space.null_value(), (row.T + 1, row.B), share_memory=False)
     if hasattr(vector, "env"):
-        env = vector.env
-        env.reset()
-        step = env.step
-    else:
-        out = buffer_from_example(vector.observation_space.null_value(), (row.B,), share_memory=False)
-        vector.reset_into(out)
-        step = partial(_step_into, vector, out)
+        vector.env.reset()
 
-    def run() -> float:
+        def step(action: Any, out: Any) -> Any:
+            return vector.env.step(action)[0]
+    else:
+        vector.reset_into(kept[0])
+
+        def step(action: Any, out: Any) -> None:
+            vector.step_into(action, out)
+
+    actions = [draw((row.B,)).numpy() for _ in range(row.T)]
+
+    def loop() -> float:
         start = time.perf_counter()
-        for action in actions:
-            step(action)
+        for t in range(row.T):
+            observation = step(draw((row.B,)).numpy(), kept[t + 1])
+            if observation is not None:
+                kept[t + 1] = observation
         return row.T * row.B / (time.perf_counter() - start)
 
-    run.vector = vector  # type: ignore[attr-defined]  # It must live as long as its step.
-    return run
+    def alone() -> float:
+        out = kept[0]
+        start = time.perf_counter()
+        for action in actions:
+            step(action, out)
+        return row.T * row.B / (time.perf_counter() - start)
 
-
-def _step_into(vector: Any, out: Any, action: Any) -> None:
-    vector.step_into(action, out)
+    return dict(loop=loop, step=alone)
 
 
 def sampling(SamplerCls: Any, EnvCls: Any, env_kwargs: dict, T: int, B: int, close: list) -> Callable[[], float]:
@@ -134,7 +165,7 @@ def sampling(SamplerCls: Any, EnvCls: Any, env_kwargs: dict, T: int, B: int, clo
     return run
 
 
-def library(step: Callable, action: Any, n: int, n_steps: int = 200) -> Callable[[], float]:
+def library(step: Callable, action: Any, n: int, n_steps: int = 100) -> Callable[[], float]:
     """Return a function that runs a vector of another library, and returns steps per second."""
 
     def run() -> float:
@@ -146,26 +177,34 @@ def library(step: Callable, action: Any, n: int, n_steps: int = 200) -> Callable
     return run
 
 
-def others(close: list, n: int = 16) -> dict[str, Callable[[], float]]:
-    """Return what other libraries do with CartPole in processes."""
+def others(gym_id: str, n: int, sb3_python: str | None, close: list) -> dict[str, Callable[[], float]]:
+    """Return what other libraries do with environments in processes."""
+    if gym_id.startswith("ALE/"):
+        gymnasium.register_envs(__import__("ale_py"))
     contenders = {}
-    vector = gymnasium.vector.AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * n)
+    vector = gymnasium.vector.AsyncVectorEnv([partial(gym_env, gym_id)] * n)
     vector.reset(seed=0)
     close.append(vector.close)
     contenders["AsyncVectorEnv"] = library(vector.step, np.ones(n, np.int64), n)
-    if importlib.util.find_spec("stable_baselines3"):
-        from stable_baselines3.common.vec_env import SubprocVecEnv
+    if sb3_python:
+        command = [sb3_python, str(Path(__file__).with_name("sb3_vector.py")), gym_id, str(n)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ""})
+        close.append(lambda: process.communicate("\n", timeout=60))
 
-        subproc = SubprocVecEnv([partial(gymnasium.make, "CartPole-v1")] * n)
-        subproc.reset()
-        close.append(subproc.close)
-        contenders["SubprocVecEnv"] = library(subproc.step, np.ones(n, np.int64), n)
-    if importlib.util.find_spec("pufferlib"):
+        def ask() -> float:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write("100\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        ask()
+        contenders["SubprocVecEnv"] = ask
+    if importlib.util.find_spec("pufferlib") and gym_id == "CartPole-v1":
         import pufferlib.emulation
         import pufferlib.vector
 
         def creator(buf: Any = None, **kwargs: Any) -> Any:
-            return pufferlib.emulation.GymnasiumPufferEnv(env_creator=partial(gymnasium.make, "CartPole-v1"), buf=buf, **kwargs)
+            return pufferlib.emulation.GymnasiumPufferEnv(env_creator=partial(gymnasium.make, gym_id), buf=buf, **kwargs)
 
         puffer = pufferlib.vector.make(creator, backend=pufferlib.vector.Multiprocessing, num_envs=n, num_workers=2)
         puffer.reset()
@@ -174,21 +213,25 @@ def others(close: list, n: int = 16) -> dict[str, Callable[[], float]]:
     return contenders
 
 
-def measure(row: Row, n_rounds: int) -> None:
+def measure(row: Row, n_rounds: int, sb3_python: str | None) -> None:
     """Print one row of the table."""
     close: list = []
-    contenders = dict(bare=bare_loop(row), sampler=sampling(SerialSampler, VectorEnvs(row.make), row.kwargs, row.T, row.B, close))
-    if row.single is not None:
-        contenders["singles"] = sampling(CpuSampler, *row.single, row.T, min(row.B, 32), close)
-    if row.name == "CartPole, Gymnasium":
-        contenders.update(others(close))
     try:
+        contenders = bare(row, close)
+        contenders["sampler"] = sampling(SerialSampler, VectorEnvs(row.make), row.kwargs, row.T, row.B, close)
+        if "batch_size" not in row.kwargs:
+            contenders["workers"] = sampling(CpuSampler, VectorEnvs(row.make), row.kwargs, row.T, row.B, close)
+        if row.single is not None:
+            contenders["singles"] = sampling(CpuSampler, *row.single, row.T, min(row.B, MOST_SINGLES), close)
+        if row.gym_id is not None:
+            contenders.update(others(row.gym_id, min(row.B, MOST_SINGLES), sb3_python, close))
         results = rounds(contenders, n_rounds)
     finally:
         for function in close:
             function()
+    of_loop, of_step = (ratio(results["sampler"], results[name]) for name in ("loop", "step"))
     speeds = ", ".join(f"{name} {median(values):,.0f}" for name, values in results.items())
-    print(f"{row.name:22s} {ratio(results['sampler'], results['bare']):.2f} of bare (goal {row.goal})   steps/s: {speeds}", flush=True)
+    print(f"{row.name:22s} {of_loop:.2f} of loop (goal {row.goal:.2f}), {of_step:.2f} of step   steps/s: {speeds}", flush=True)
 
 
 def train(n_seeds: int) -> None:
@@ -211,6 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", default=[""], help="measure only rows whose name contains one of these texts")
+    parser.add_argument("--sb3_python", help="Python with Stable-Baselines3 (for Pong with ale-py, too); default: without it")
     parser.add_argument("--train", type=int, default=0, metavar="SEEDS", help="train with this number of seeds instead")
     args = parser.parse_args()
     if args.train:
@@ -220,7 +264,7 @@ def main() -> None:
         if row.make is make_envpool and not importlib.util.find_spec("envpool"):
             print(f"{row.name:22s} left out: EnvPool is not installed.")
         elif any(text.lower() in row.name.lower() for text in args.only):
-            measure(row, args.rounds)
+            measure(row, args.rounds, args.sb3_python)
 
 
 if __name__ == "__main__":

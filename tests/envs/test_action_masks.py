@@ -9,7 +9,7 @@ from gymnasium import spaces
 from rlpyt.envs.action_masks import ActionMaskWrapper
 from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
-from rlpyt.envs.vector import VectorEnvs
+from rlpyt.envs.vector import GymVectorEnv, VectorEnvs, make_vec
 from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -17,6 +17,7 @@ from rlpyt.spaces.int_box import IntBox
 from rlpyt.spaces.masked import MaskedObservation, allowed_action, is_masked, mask_size, masked_space, split, without_mask
 from rlpyt.types import AgentInputs, TrajInfo
 from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
+from rlpyt.utils.collections import fields_of
 
 
 @pytest.mark.parametrize("where", ["info", "observation"])
@@ -134,4 +135,78 @@ def test_random_actions_in_a_vector_are_allowed_ones(kind, mode):
         prev_reward=np.zeros(4, np.float32),
     )
     VectorCalls(vector, range(4)).start(inputs, TrajInfo, 40)
+    vector.close()
+
+
+def vector_of(make_one, n, mode, **kwargs):
+    vector = gymnasium.vector.SyncVectorEnv([make_one] * n, autoreset_mode=mode, copy=False)
+    return GymVectorEnv(vector, **kwargs)
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+def test_a_vector_has_the_masks_of_its_environments(kind, where, mode):
+    """Compared with masks that each environment puts beside its observation, at every step, and at the end of every episode."""
+    key = dict(info="action_mask", observation="allowed")[where]
+    ours = vector_of(lambda: MaskedGymEnv(kind, where), 4, mode, action_mask=key)
+    theirs = vector_of(lambda: ActionMaskWrapper(MaskedGymEnv(kind, where), key), 4, mode)
+    assert ours.observation_space.names == ("observation", "action_mask")
+    outs = [buffer_from_example(ours.observation_space.null_value(), (4,), share_memory=False) for _ in range(2)]
+    for vector, out in zip((ours, theirs), outs):
+        vector.seed(range(4))
+        vector.reset_into(out)
+    n_ended = 0
+    for t in range(40):
+        assert_equal(outs[0], outs[1])
+        actions = buffer_from_example(ours.action_space.null_value(), (4,), share_memory=False)
+        for b in range(4):
+            actions[b] = allowed_action(ours.action_space, ours.action_space.sample(), outs[0][b])
+        steps = [vector.step_into(actions, out) for vector, out in zip((ours, theirs), outs)]
+        for mine, other in zip(*(step[:3] for step in steps)):
+            np.testing.assert_array_equal(mine, other)
+        assert "action_mask" not in (fields_of(steps[0].infos) or ()), "once is enough"
+        ended = steps[0].terminated | steps[0].truncated
+        n_ended += ended.sum()
+        if mode == "SameStep" and ended.any():
+            assert_equal(steps[0].final_observation[ended], steps[1].final_observation[ended])
+        if mode == "Disabled" and ended.any():
+            for vector, out in zip((ours, theirs), outs):
+                vector.reset_into(out, ended)
+    assert n_ended > 5
+    assert ours.get_state().keys() == theirs.get_state().keys(), "the wrapper around the vector has no state"
+    ours.set_state(ours.get_state())
+    ours.close()
+    theirs.close()
+
+
+def assert_equal(mine, other):
+    for x, y in zip(buffer_leaves(mine), buffer_leaves(other), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "masks, says",
+    [
+        ({}, "there is no mask of this name in the info that reset.. of an environment of SyncVectorEnv"),
+        (dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode goes on"),
+        (dict(mask=np.ones(4, np.int8)), "has 4 entries .* needs 3"),
+    ],
+)
+def test_masks_of_a_vector_that_cannot_be_are_refused(masks, says):
+    def make_one():
+        env = Plain()
+        env.masks = masks
+        return env
+
+    with pytest.raises(ValueError, match=says):
+        vector_of(make_one, 2, "SameStep", action_mask="mask")
+
+
+def test_make_vec_takes_the_name_of_the_mask():
+    vector = VectorEnvs(make_vec)(3, id="Taxi-v4", action_mask="action_mask")
+    out = buffer_from_example(vector.observation_space.null_value(), (3,), share_memory=False)
+    vector.reset_into(out)
+    assert is_masked(out) and out.action_mask.shape == (3, 6) and out.action_mask.any(axis=1).all() and not out.action_mask.all()
+    assert "prob" in vector.step_into(np.zeros(3, int), out).infos._fields
     vector.close()

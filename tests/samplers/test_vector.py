@@ -1,6 +1,7 @@
 """Samplers step vectors of environments as they step single ones."""
 
 import functools
+import pickle
 import re
 from collections import namedtuple
 
@@ -440,10 +441,62 @@ def test_float64_sums_of_env_info_are_those_of_single_environments():
     singly, at_once = ([Summing() for _ in range(B)] for _ in range(2))
     one, other = (episode_tracker(Summing, infos, at_once=infos is at_once) for infos in (singly, at_once))
     finished = [one.finish(b, t, Samples(None, env), None) for t, b in np.argwhere(done)]
-    one.end_batch(Samples(None, env))
-    for t, b in np.argwhere(done):
-        other.finish(np.array([b]), t, None)
-    assert other.end_batch(Samples(None, env)) == finished and at_once == singly
+    assert one.end_batch(Samples(None, env), finished) is finished
+    assert other.end_batch(Samples(None, env), []) == finished and at_once == singly
+
+
+class PlainTrajInfo(TrajInfo):
+    _discount = 0.97
+    env_info_sums = (("Drift", "drift"),)
+
+
+class ConstructedTrajInfo(PlainTrajInfo):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.Return = 100.0
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.97])
+@pytest.mark.parametrize("TrajInfoCls", [PlainTrajInfo, ConstructedTrajInfo])
+@pytest.mark.parametrize("T, has_blanks", [(1, False), (1, True), (7, False), (7, True), (40, True)])
+def test_episodes_that_are_finished_together_have_the_statistics_of_those_finished_one_by_one(T, has_blanks, TrajInfoCls, discount, monkeypatch):
+    monkeypatch.setattr(PlainTrajInfo, "_discount", discount)
+    rng, B = np.random.default_rng(T), 5
+    singly, at_once = ([TrajInfoCls() for _ in range(B)] for _ in range(2))
+    one, other = (episode_tracker(TrajInfoCls, infos, at_once=infos is at_once) for infos in (singly, at_once))
+    blank, n_finished = np.zeros(B, bool), 0
+    for _ in range(60 // T + 3):
+        reward = (rng.standard_normal((T, B)) * (rng.random((T, B)) < 0.7)).astype(np.float32)
+        done, drift, valid = rng.random((T, B)) < 0.2, rng.standard_normal((T, B)), np.ones((T, B), bool)
+        for t in range(T) if has_blanks else ():
+            valid[t] = ~blank
+            reward[t, blank], drift[t, blank], done[t, blank] = 0, 0, True
+            blank = done[t] & ~blank
+        env = EnvSamples(None, reward, None, done, namedtuple("info", "drift")(drift), valid=valid if has_blanks else None)
+        samples, ends = Samples(None, env), np.argwhere(done & valid).tolist()
+        finished = one.end_batch(samples, [one.finish(b, t, samples, None) for t, b in ends])
+        infos = other.end_batch(samples, [])
+        assert infos == finished and len(infos) == len(finished) and at_once == singly
+        assert [type(x) for info in [*infos, *at_once] for x in info.values()] == [
+            type(x) for info in [*finished, *singly] for x in info.values()
+        ]
+        assert np.transpose(other.ends).tolist() == ends
+        n_finished += len(finished)
+    assert n_finished > 10
+
+
+def test_finished_episodes_that_are_made_when_they_are_asked_for_are_like_a_list():
+    infos = [TrajInfo() for _ in range(3)]
+    tracker = episode_tracker(TrajInfo, infos, at_once=True)
+    done = np.array([[True, False, True], [False, False, True]])
+    finished = tracker.end_batch(Samples(None, EnvSamples(None, np.ones((2, 3), np.float32), None, done, None)), [])
+    lengths = [1, 1, 1]
+    assert [info.Length for info in finished] == lengths and len(finished) == 3 and finished[-1] is finished[2]
+    assert [info.Length for info in finished[1:]] == lengths[1:] and type(finished[1:]) is list
+    assert type(finished + []) is type([] + finished) is type(pickle.loads(pickle.dumps(finished))) is list
+    assert finished == finished + [] == [] + finished == pickle.loads(pickle.dumps(finished))
+    with pytest.raises(IndexError):
+        finished[3]
 
 
 def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():

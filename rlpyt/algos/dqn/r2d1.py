@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.replay import is_frame_stack
 from rlpyt.replays.sequence.frame import (
     AsyncPrioritizedSequenceReplayFrameBuffer,
@@ -83,6 +84,14 @@ class R2D1(DQN):
 
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
+    settings_need = (
+        Needs(
+            ("input_priority_shift",),
+            "prioritized_replay=True and input_priorities=True",
+            lambda algo: algo.prioritized_replay and algo.input_priorities,
+            may_be_left=True,
+        ),
+    )
     recurrent = True
     _idle_itrs = 0  # Number of latest consecutive iterations in which all priorities were 0.
     agents = (
@@ -128,9 +137,9 @@ class R2D1(DQN):
         **settings: Any,
     ) -> None:
         save__init__args(locals())
+        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
-        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
 
     def optim_eps(self) -> float:
         """Return the optimizer's eps for `optim_kwargs=None`."""

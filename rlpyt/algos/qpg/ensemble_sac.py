@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
@@ -30,6 +31,17 @@ OptInfo = namedtuple("OptInfo", "qLoss piLoss qGradNorm piGradNorm q piMu piLogS
 DiscreteOptInfo = namedtuple("DiscreteOptInfo", "qLoss piLoss qGradNorm piGradNorm q entropy qStd alpha")
 
 KAPPA = 1.0  # of the quantile Huber loss
+
+# Settings of the algorithm that settings of the agent switch off.
+OF_AGENT = (
+    Needs(("n_dropped_quantiles",), "n_quantiles of the agent", lambda algo: algo.agent.n_quantiles is not None),
+    Needs(
+        ("target_update_tau", "target_update_interval"),
+        "target_networks=True of the agent",
+        lambda algo: algo.agent.target_networks,
+        may_be_left=True,
+    ),
+)
 
 
 class EnsembleSAC(SAC):
@@ -103,6 +115,7 @@ class EnsembleSAC(SAC):
             raise ValueError(f"{name}: n_target_critics={self.n_target_critics} must be at most n_critics={n} of the agent.")
         if n_quantiles is not None and self.n_target_critics is not None:
             raise ValueError(f"{name}: with quantiles, targets take those of all critics: leave n_target_critics None.")
+        check_effects(self, OF_AGENT)
         if n_quantiles is not None and self.n_dropped_quantiles >= n_quantiles:
             raise ValueError(
                 f"{name}: n_dropped_quantiles={self.n_dropped_quantiles} must be below n_quantiles={n_quantiles} of the agent."

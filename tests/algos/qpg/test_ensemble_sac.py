@@ -257,6 +257,7 @@ def test_the_policy_is_updated_every_so_many_updates_and_alpha_with_it():
         (dict(n_critics=3), {}, dict(n_target_critics=4), "n_target_critics=4 must be at most n_critics=3"),
         (dict(n_quantiles=5), {}, dict(n_target_critics=2), "leave n_target_critics None"),
         (dict(n_quantiles=5), {}, dict(n_dropped_quantiles=5), "n_dropped_quantiles=5 must be below n_quantiles=5"),
+        ({}, {}, dict(n_dropped_quantiles=1), "n_dropped_quantiles=1 has no effect without n_quantiles of the agent"),
         (dict(n_critics=3), dict(n_critics=2), {}, "n_critics=3 of the agent and n_critics=2 in q_model_kwargs differ"),
         ({}, {}, dict(policy_value="max"), "policy_value='max' is not possible"),
     ],

@@ -217,6 +217,30 @@ def test_torchrun_starts_the_same_script(tmp_path):
     assert out.stdout.count("Training complete") == 1
 
 
+OPENED = """
+def descriptors():
+    paths = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return {{(path, os.readlink(path)) for path in paths if os.path.lexists(path)}}
+
+if __name__ == "__main__":
+    import gc, os
+    before = descriptors()
+    build(n_steps=160).train()
+    gc.collect()
+    print("left:", descriptors() - before)
+"""
+
+
+@full
+def test_the_first_run_of_a_process_leaves_no_descriptor_of_its_group(tmp_path):
+    """Others would not show it: what torch keeps, it keeps once."""
+    path = tmp_path / "script.py"
+    path.write_text((SCRIPT.partition("if __name__")[0] + OPENED).format(tests=str(Path(__file__).parents[1])))
+    out = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=100)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines()[-1] == "left: set()"
+
+
 @full
 def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
     process = subprocess.Popen([sys.executable, script(tmp_path, 10_000_000)], stdout=subprocess.PIPE, text=True, start_new_session=True)

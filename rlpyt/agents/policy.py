@@ -3,7 +3,8 @@
 A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of further
 information. The results of ``get_actions`` have leading dimension B; actions that are structures, such as dictionaries, are a list of B.
 A policy also has ``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
-``for_envs(actions)``, which turns its actions, which are recorded, into the actions that environments get.
+``for_envs(actions)``, which turns its actions, which are recorded, into the actions that environments get. Attributes ``clip_actions`` and
+``rescale_actions`` then say, as those of agents do, how it does that; the `EnvSpec` of its episodes records it.
 """
 
 from __future__ import annotations
@@ -65,6 +66,16 @@ class AgentPolicy:
         self._change: Callable[[Any], Any] = copied  # and the function that makes them.
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
         self._prev_reward = np.zeros(0, np.float32)  # [B]
+
+    @property
+    def clip_actions(self) -> bool:
+        """Whether `for_envs` clips actions, as the agent says."""
+        return ActionForm.of(self.agent).clip
+
+    @property
+    def rescale_actions(self) -> bool | str:
+        """Whether `for_envs` rescales actions, as the agent says."""
+        return ActionForm.of(self.agent).rescale
 
     def prepare(self, env: Any) -> None:
         """Prepare for an environment, and initialize the agent if necessary. Call it before the first action; further calls do nothing."""

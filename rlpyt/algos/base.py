@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.cuda_graph import GraphedUpdate
+from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state, rate_may_change, set_learning_rate
 from rlpyt.algos.schedules import Schedule, factor_at
 from rlpyt.models.utils import unwrap_ddp
@@ -32,6 +33,8 @@ class RlAlgorithm(Recorded):
 
     Attributes:
         opt_info_fields: field names of the result of `optimize_agent`.
+        loss_methods: methods that compute losses.
+        settings_need: settings of this class, not of its bases, that another one switches off.
         bootstrap_value: the sampler must record the value estimates that on-policy returns bootstrap from.
         update_counter: gradient updates so far.
         bf16, compile_models, cuda_graphs: as given to `accelerate`, but False if the device does not support it.
@@ -42,6 +45,8 @@ class RlAlgorithm(Recorded):
     """
 
     opt_info_fields: tuple[str, ...] = ()
+    loss_methods: Sequence[str] = ("loss",)
+    settings_need: tuple[Needs, ...] = ()
     bootstrap_value = False
     update_counter = 0
     bf16 = False
@@ -68,6 +73,16 @@ class RlAlgorithm(Recorded):
             ValueError: a setting is not possible.
         """
         check_attributes(self, declared_by(type(self)))
+        self.check_effects()
+
+    def check_effects(self) -> None:
+        """Check that each setting that was given has an effect, unless a user's class overrides training and may use it.
+
+        Raises:
+            ValueError: another setting switches it off.
+        """
+        if self.trains_by("optimize_agent", "update", *self.loss_methods):
+            check_effects(self, [each for cls in type(self).__mro__ for each in vars(cls).get("settings_need", ())])
 
     @checked()
     def accelerate(self, bf16: bool = False, compile_models: bool = False, cuda_graphs: bool = False) -> RlAlgorithm:

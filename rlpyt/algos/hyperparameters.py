@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from rlpyt.algos.schedules import SCHEDULE
-from rlpyt.utils.settings import CALLABLE, COUNT, DICTIONARY, FLAG, FRACTION, POSITIVE, RATE, STEPS, ArgumentsFor, Number
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-__all__ = ["OF_OPTIMIZERS", "OF_REPLAY", "Number"]
+from rlpyt.algos.schedules import SCHEDULE
+from rlpyt.utils.logging import logger
+from rlpyt.utils.quick_args import arguments_of
+from rlpyt.utils.settings import CALLABLE, COUNT, DICTIONARY, FLAG, FRACTION, POSITIVE, RATE, STEPS, ArgumentsFor, Number, shown
+
+__all__ = ["OF_OPTIMIZERS", "OF_REPLAY", "PRIORITIES", "Needs", "Number", "check_effects"]
 
 OF_OPTIMIZERS = dict(
     OptimCls=CALLABLE,
@@ -36,3 +41,47 @@ OF_REPLAY = dict(
     prefetch_batches=FLAG,
     bootstrap_timelimit=FLAG,
 )
+
+
+class Needs(NamedTuple):
+    """Settings that have an effect only with another one.
+
+    Attributes:
+        names: the settings.
+        what: the other setting, as a constructor's argument.
+        is_given: says, of the object with all settings as attributes, whether the other one is given.
+        may_be_left: configurations switch the other setting off and keep these: a warning, not an error.
+    """
+
+    names: tuple[str, ...]
+    what: str
+    is_given: Callable[[Any], bool]
+    may_be_left: bool = False
+
+
+PRIORITIES = Needs(
+    ("pri_alpha", "pri_beta_init", "pri_beta_final", "pri_beta_steps", "default_priority"),
+    "prioritized_replay=True",
+    lambda algo: algo.prioritized_replay,
+    may_be_left=True,
+)
+
+
+def check_effects(owner: Any, needs: Iterable[Needs]) -> None:
+    """Check that no setting is switched off by another one. Settings with the default of their class are not looked at.
+
+    Raises:
+        ValueError: a setting has no effect; the message says which one it needs.
+    """
+    defaults = {name: argument.default for name, argument in arguments_of(type(owner)).items()}
+    for each in needs:
+        if each.is_given(owner):
+            continue
+        for name in each.names:
+            value = getattr(owner, name, None)
+            if name not in defaults or value is defaults[name] or value == defaults[name]:
+                continue
+            message = f"{type(owner).__name__}: {name}={shown(value)} has no effect without {each.what}: give both, or leave {name} out."
+            if not each.may_be_left:
+                raise ValueError(message)
+            logger.warn(message)

@@ -99,6 +99,7 @@ class ReplayAlgorithm(RlAlgorithm):
     def check_settings(self) -> None:
         """Also check the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
         check_attributes(self, {**OF_REPLAY, **declared_by(type(self))})
+        self.check_effects()
 
     def initialize(
         self,

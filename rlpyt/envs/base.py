@@ -426,6 +426,13 @@ def rescales(space: Any, form: ActionForm) -> bool:
     return False
 
 
+def effective(space: Any, form: ActionForm) -> ActionForm:
+    """Return the form without what changes no action of this space: if nothing does, ``ActionForm()``."""
+    bounds = [bound for leaf in leaf_spaces(space) for bound in (CompletedSpace(leaf).low, CompletedSpace(leaf).high)]
+    is_bounded = any(np.asarray(bound).dtype.kind == "f" and np.isfinite(bound).any() for bound in bounds if bound is not None)
+    return ActionForm(form.clip and is_bounded, form.rescale if rescales(space, form) else False)
+
+
 def for_envs(space: Any, form: ActionForm) -> Callable[[Any], Any]:
     """Return a function that copies recorded actions ``[B,...]``, so that environments may change theirs.
 

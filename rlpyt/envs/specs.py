@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, CompletedSpec, horizon_of
+from rlpyt.envs.base import ActionForm, CompletedEnv, CompletedSpec, effective, for_envs, horizon_of, is_space
 from rlpyt.spaces.base import CompletedSpace
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.collections import fields_of
 from rlpyt.utils.settings import has
-from rlpyt.utils.structures import is_info, shape_of
+from rlpyt.utils.structures import Tree, field_names, is_info, shape_of
 
 
 class StepType(IntEnum):
@@ -169,6 +170,24 @@ def sub_spaces(space: Any) -> dict:
     return dict(zip([f"item_{i}" for i in range(len(parts))] if completed.names is None else completed.names, parts))
 
 
+def parts_by_key(space: Any, keys: Any) -> dict:
+    """Return the parts of a composite space by the keys of a batch; in a sampler's batch the part "a.b" is named "a_b"."""
+    parts = sub_spaces(space)
+    return {key if key in keys else name: part for (key, part), name in zip(parts.items(), field_names(parts))}
+
+
+def _as_wrapped(space: Any) -> Any:
+    return space if is_space(space) else GymSpaceWrapper(space, name="action")
+
+
+def _for_envs(space: Any, form: ActionForm, actions: Tree) -> Tree:
+    """Return actions as environments with this action space get them."""
+    if isinstance(actions, dict):
+        parts = parts_by_key(space, actions)
+        return {key: _for_envs(parts[key], form, part) for key, part in actions.items()}
+    return for_envs(_as_wrapped(space), form)(actions)
+
+
 def _same(a: Any, b: Any) -> bool:
     """Compare spaces (or parts of them) by value; ``==`` compares spaces of rlpyt by identity."""
     if type(a) is not type(b):
@@ -215,6 +234,7 @@ class EnvSpec(InOutSpec):
     Args:
         observation_space, action_space: spaces, of gymnasium or rlpyt.
         max_episode_length: largest number of steps in an episode (env steps); None for no limit.
+        action_form: how actions that were recorded with this spec become those of the environment. By default they are those already.
 
     Attributes:
         input_space, output_space: action space and observation space.
@@ -228,6 +248,7 @@ class EnvSpec(InOutSpec):
     observation_space: Any
     action_space: Any
     max_episode_length: float | None = None
+    action_form: ActionForm = field(default=ActionForm(), repr=False)
 
     def __post_init__(self) -> None:
         if self.max_episode_length is not None and not self.max_episode_length >= 1:
@@ -236,19 +257,36 @@ class EnvSpec(InOutSpec):
         object.__setattr__(self, "output_space", self.observation_space)
 
     @classmethod
-    def from_env(cls, env: Any) -> EnvSpec:
+    def from_env(cls, env: Any, agent: Any = None) -> EnvSpec:
         """Describe an environment of any kind.
 
         Args:
             env: an `Environment`, whose `spec` is returned; or an environment of gymnasium or rlpyt.
+            agent: agent, or policy, whose actions are recorded, see `of_agent`; None if actions are those of the environment.
         """
         spec = CompletedEnv(env).spec
-        if isinstance(spec, EnvSpec):
-            return spec
-        limit = horizon_of(env)
-        if limit is None:
-            limit = CompletedSpec(spec).max_episode_steps
-        return cls(env.observation_space, env.action_space, limit)
+        if not isinstance(spec, EnvSpec):
+            limit = horizon_of(env)
+            if limit is None:
+                limit = CompletedSpec(spec).max_episode_steps
+            spec = cls(env.observation_space, env.action_space, limit)
+        return spec.of_agent(agent)
+
+    def of_agent(self, agent: Any) -> EnvSpec:
+        """Return the spec of steps with actions as this agent, or policy, chooses them.
+
+        It differs only if the agent rescales or clips actions for this action space (``rescale_actions``, ``clip_actions``).
+        """
+        form = effective(_as_wrapped(self.action_space), ActionForm.of(agent)) if any(ActionForm.of(agent)) else ActionForm()
+        return self if form == self.action_form else replace(self, action_form=form)
+
+    def for_envs(self, actions: Tree) -> Tree:
+        """Return recorded actions [n,...] as the environment got them: in the units of its action space and within the bounds.
+
+        Args:
+            actions: array, or dictionary of arrays.
+        """
+        return _for_envs(self.action_space, self.action_form, actions) if any(self.action_form) else actions
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from rlpyt.envs.base import ActionForm
 from rlpyt.envs.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
 from rlpyt.episodes.samples import episode_fields, to_samples
 from rlpyt.utils.misc import has_all
@@ -139,12 +140,26 @@ class TimeStepBatch:
         return self.step_types == int(StepType.TIMEOUT)
 
     # Conversions ----------------------------------------------------------------------------------------------------
+    def for_envs(self) -> Any:
+        """Return the batch with the actions that environments got, in the units of the action space and within its bounds.
+
+        Agents may choose in other units, in which they also learn (`EnvSpec.action_form`): with actions as they chose them, likelihoods are
+        right. Other programs need those of the environment. The arrays become numpy arrays. If actions are those of the environment
+        already, or `env_spec` is None, this is the batch itself.
+        """
+        if self.env_spec is None or not any(self.env_spec.action_form):
+            return self
+        batch = self.numpy()
+        actions = self.env_spec.for_envs(batch.actions)
+        batch._keep(actions=actions, env_spec=replace(self.env_spec, action_form=ActionForm()))
+        return batch
+
     @classmethod
     def concatenate(cls, *batches: TimeStepBatch) -> Any:
         """Return one batch with the steps of all `batches`, and the `env_spec` of the first.
 
         Raises:
-            ValueError: no batch is given; or keys of infos, or shapes of arrays, differ.
+            ValueError: no batch is given; or keys of infos, shapes of arrays, or the units of actions differ.
         """
         if not batches:
             raise ValueError(f"Concatenating takes at least one {cls.__name__}.")
@@ -155,6 +170,7 @@ class TimeStepBatch:
         """Concatenate batches; `each` is the word for one of them in error messages."""
         new = object.__new__(cls)
         new._keep(env_spec=batches[0].env_spec)
+        check_action_forms([batch.env_spec for batch in batches], each)
         for name in (*cls._PER_STEP, *cls._PER_EPISODE):
             parts, shown = [getattr(batch, name) for batch in batches], name.removesuffix("_by_episode")
             expected = structure(parts[0])
@@ -498,7 +514,7 @@ class EpisodeBatch(TimeStepBatch):
             samples: `rlpyt.types.Samples` [T,B], of arrays or tensors. If an episode in it terminated, the sampler needs
                 ``keep_terminal_observations=True``. Columns may be selected (``samples[:, 2:4]``), but not rows (``samples[3:]``),
                 because the positions of last observations depend on all rows.
-            env_spec: `EnvSpec` of the result.
+            env_spec: `EnvSpec` of the result. ``EnvSpec.from_env(env, agent)`` records how the agent changes actions for environments.
             partial: "keep" or "drop" episodes that began before the batch, or continue after it.
             boundary: what ends an episode: "done", or env_info's "traj_done", e.g. for games that continue after a lost life.
             first: whether the first step of each column starts an episode [B] bool (or one bool for all); None if unknown.
@@ -543,6 +559,17 @@ def _as_uint8(step_types: Any) -> Any:
     if isinstance(step_types, np.ndarray) and step_types.dtype != np.uint8:
         return step_types.astype(np.uint8)
     return step_types
+
+
+def check_action_forms(specs: Sequence[EnvSpec | None], each: str) -> None:
+    """Raise ValueError if recorded actions become those of environments in different ways; `each` is the word for an owner of a spec."""
+    forms = [spec.action_form for spec in specs if spec is not None]
+    different = [form for form in forms if form != forms[0]]
+    if different:
+        raise ValueError(
+            f"The actions of each {each} must be in the same units, but some are chosen by agents that change them for environments by "
+            f"{forms[0]}, others by {different[0]}: join the results of for_envs()."
+        )
 
 
 _OF_SPEC = ("observation_space", "action_space", "max_episode_length")

@@ -94,9 +94,10 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     """Write episodes, without loss of precision, as a new dataset on this machine.
 
     Args:
-        batch: the episodes, with an `env_spec`. Incomplete episodes are written as truncated. Infos are written if they are numbers;
-            agent_infos become an entry of that name. episode_infos and the time limit of `env_spec` are left out, because Minari has
-            no place for them; `from_minari` reads the time limit of ``env``, if given.
+        batch: the episodes, with an `env_spec`. The dataset gets the actions of the environment, see `EpisodeBatch.for_envs`. Incomplete
+            episodes are written as truncated. Infos are written if they are numbers; agent_infos become an entry of that name.
+            episode_infos and the time limit of `env_spec` are left out, because Minari has no place for them; `from_minari` reads the time
+            limit of ``env``, if given.
         dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
         metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
             ``jpeg_encoding=True``, which stores images with less space and less precision.
@@ -115,7 +116,7 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
         raise ValueError("There are no episodes to write.")
     spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
     spaces = {name: space if isinstance(space, gymnasium.Space) else gymnasium_space(space) for name, space in spaces.items()}
-    buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.numpy().split())]
+    buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.for_envs().numpy().split())]
     arguments = {"jpeg_encoding": False, **spaces, **metadata}
     if not takes(minari.create_dataset_from_buffers, "jpeg_encoding") and not arguments.pop("jpeg_encoding") and _has_images(batch):
         raise ValueError(

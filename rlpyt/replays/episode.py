@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import ActionForm
 from rlpyt.envs.specs import ENV_SPEC, EnvSpec
-from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
+from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch, check_action_forms
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
@@ -30,7 +32,8 @@ class EpisodeReplayBuffer(Recorded):
 
     Args:
         capacity: largest number of stored steps (env steps).
-        env_spec: `EnvSpec` of the samples; None takes that of the first episodes, which checkpoints do not contain.
+        env_spec: `EnvSpec` of the samples; None takes that of the first episodes, which checkpoints do not contain. Its `action_form` is
+            that of the first episodes in any case.
 
     Attributes:
         capacity, env_spec: as above.
@@ -104,7 +107,10 @@ class EpisodeReplayBuffer(Recorded):
             self._allocate(steps, batch.last_observations)
             self._forms = forms
             self.env_spec = self.env_spec or batch.env_spec
+            if self.env_spec is not None and batch.env_spec is not None and self.env_spec.action_form != batch.env_spec.action_form:
+                self.env_spec = replace(self.env_spec, action_form=batch.env_spec.action_form)
         self._check(forms)
+        check_action_forms([self.env_spec, batch.env_spec], "batch of a buffer")
         self._evict(max(room, 0))
 
         number = self._ring.written
@@ -235,13 +241,14 @@ class EpisodeReplayBuffer(Recorded):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return the contents as plain data and tensors, without `env_spec`, an argument of the constructor."""
+        """Return the contents as plain data and tensors, and of `env_spec`, an argument of the constructor, only its `action_form`."""
         kept = None
         if self._episodes:
             batch = self.episodes()
             names = (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)
             kept = {name: tree_map(as_torch, getattr(batch, name)) for name in names}
-        return dict(capacity=self.capacity, rng=generator_state(self.rng), episodes=kept)
+        form = None if self.env_spec is None else self.env_spec.action_form._asdict()
+        return dict(capacity=self.capacity, rng=generator_state(self.rng), episodes=kept, action_form=form)
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what `state_dict` returned.
@@ -259,5 +266,9 @@ class EpisodeReplayBuffer(Recorded):
             lengths, infos = kept["lengths"], kept.pop("episode_infos_by_episode")
             if lengths.ndim != 1 or lengths.dtype != np.int64 or (lengths < 1).any() or lengths.sum() != len(kept["rewards"]):
                 raise ValueError("The lengths of the episodes of the saved buffer do not fit its steps.")
-            self.append_episodes(EpisodeBatch(env_spec=self.env_spec, episode_infos=infos, **kept, validate=False))
+            form, spec = state.get("action_form"), self.env_spec  # Older states have no form.
+            if form is not None and spec is not None:
+                check_form(form, dict(clip=bool, rescale=(bool, str)), "action_form of the saved buffer")
+                spec = replace(spec, action_form=ActionForm(form["clip"], form["rescale"]))
+            self.append_episodes(EpisodeBatch(env_spec=spec, episode_infos=infos, **kept, validate=False))
         set_generator_state(self.rng, state["rng"])

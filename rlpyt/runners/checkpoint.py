@@ -189,7 +189,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
         with reading(file, where):
             own = saved["ranks"][run.rank]
             check_form(own, dict(algo=object, sampler=object, rng=dict, replay=object), where)
-    restore_training(run.agent, run.algo, snapshot, file)
+    restore_training(run.agent, run.algo, snapshot, file, own["algo"], f"{where}['algo']")
     first_itr = snapshot["cum_steps"] // run.itr_batch_size
     _restore_replay(run, file, own["replay"], first_itr)
     with reading(file, f"{where}['sampler']"):
@@ -212,12 +212,18 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     return first_itr
 
 
-def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any) -> None:
-    """Restore agent and algorithm. Each training process calls this."""
+def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any, own: Any = None, where: str = "run['algo']") -> None:
+    """Restore agent and algorithm. Each training process calls this.
+
+    Args:
+        agent, algo: parts of the run.
+        snapshot, file: the snapshot, and the file that holds it.
+        own, where: state of the algorithm in this process, and its place in the snapshot; None takes that of rank 0.
+    """
+    states = dict(snapshot, algo=snapshot["run"]["algo"] if own is None else own)
     for name, part in training_parts(agent, algo).items():
-        is_documented = name in _DOCUMENTED
-        with reading(file, name if is_documented else f"run['{name}']"):
-            part.load_state_dict((snapshot if is_documented else snapshot["run"])[name])
+        with reading(file, name if name in _DOCUMENTED else where):
+            part.load_state_dict(states[name])
 
 
 def tell_restarted(algo: Algorithm, columns: list[int]) -> None:

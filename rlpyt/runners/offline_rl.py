@@ -124,11 +124,11 @@ def _n_frames(episodes: EpisodeBatch) -> int:
 
 
 def episodes_of(dataset: Any) -> EpisodeBatch:
-    """Return the episodes of a data set, see `OfflineRl`."""
+    """Return the episodes of a data set with the actions that environments got, see `OfflineRl`."""
     if isinstance(dataset, EpisodeReplayBuffer):
         dataset = dataset.episodes()
     if not isinstance(dataset, EpisodeBatch):
         dataset = from_minari(dataset)
     if not dataset.n_episodes:
         raise ValueError("The data set has no episodes.")
-    return dataset
+    return dataset.for_envs()

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from importlib import import_module
 from multiprocessing.util import get_temp_dir
 from typing import Any, TypeVar
 
@@ -423,6 +424,8 @@ def meeting_place(directory: str | None, world_size: int) -> Any:
 @contextmanager
 def process_group(runner: Any, store: Any) -> Iterator[None]:
     """Make `runner` a rank of the group that meets at `store`, or by torchrun's settings if that is None."""
+    if runner.world_size > 1:  # Wrapping a model imports this. Torch then keeps a group that exists already until the process ends.
+        import_module("torch._dynamo")
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

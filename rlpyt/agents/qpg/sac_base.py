@@ -19,7 +19,7 @@ from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import RATE, Kind, Number, checked, or_array
+from rlpyt.utils.settings import RATE, Kind, Number, checked, or_array, shown
 
 MIN_LOG_STD = -20
 MAX_LOG_STD = 2
@@ -65,6 +65,8 @@ class SquashedGaussianAgent(QpgAgent):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
+        if v_model_kwargs and "v_model" not in self.model_names and is_of_rlpyt(type(self)):
+            logger.warn(f"{type(self).__name__} has no value function: v_model_kwargs={shown(v_model_kwargs)} has no effect, leave it out.")
 
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, squashed to `action_squash`."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.algos.hyperparameters import PRIORITIES, Needs
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.types import BatchSpec
@@ -59,6 +60,7 @@ class DQN(OffPolicyAlgorithm):
 
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
+    settings_need = (PRIORITIES, Needs(MUNCHAUSEN[1:], "munchausen=True", lambda algo: algo.munchausen))
 
     # The kind of agent to train.
     recurrent = distributional = by_quantiles = False

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.sequences import SEQUENCE_BUFFERS, SamplesToBufferRnn, SequenceReplay, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
@@ -71,6 +72,14 @@ class R2D1(SequenceReplay, DQN):
 
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
+    settings_need = (
+        Needs(
+            ("input_priority_shift",),
+            "prioritized_replay=True and input_priorities=True",
+            lambda algo: algo.prioritized_replay and algo.input_priorities,
+            may_be_left=True,
+        ),
+    )
     _idle_itrs = 0  # Number of latest consecutive iterations in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
@@ -111,9 +120,9 @@ class R2D1(SequenceReplay, DQN):
         **settings: Any,
     ) -> None:
         save__init__args(locals())
+        super().__init__(**settings)
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
-        super().__init__(**settings)
 
     def optim_eps(self) -> float:
         """Return the optimizer's eps for `optim_kwargs=None`."""

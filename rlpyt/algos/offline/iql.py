@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -44,6 +45,7 @@ class IQL(QpgAlgorithm):
     optimizer_names = ("q_optimizer", "v_optimizer", "pi_optimizer")
     agent_needs = ("q", "target_q", "v", "log_pi", "update_target", "q_parameters", "v_parameters", "pi_parameters")
     agent_example = "rlpyt.agents.qpg.iql_agent.IqlAgent"
+    settings_need = (Needs(("max_weight",), "a temperature above 0", lambda algo: algo.temperature > 0),)
 
     @checked(expectile=Number(0.5, 1), temperature=RATE, max_weight=POSITIVE)
     def __init__(self, *, expectile: float = 0.7, temperature: float = 3.0, max_weight: float = 100.0, **settings: Any) -> None:

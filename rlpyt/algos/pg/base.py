@@ -11,7 +11,7 @@ import torch
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.pg.base import PgAgent
 from rlpyt.algos.base import RlAlgorithm, check_graph_sees_rate, read_opt_info
-from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
+from rlpyt.algos.hyperparameters import OF_OPTIMIZERS, Needs
 from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
 from rlpyt.algos.pg.rewards import RewardScale
 from rlpyt.algos.schedules import SCHEDULE, Schedule, factor_at
@@ -312,6 +312,8 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
     Raises:
         ValueError: a setting is not possible.
     """
+
+    settings_need = (Needs(("entropy_coeff_schedule",), "an entropy_loss_coeff other than 0", lambda algo: algo.entropy_loss_coeff != 0),)
 
     @checked(
         OF_OPTIMIZERS,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_layer_first
 from rlpyt.algos.schedules import Schedule, schedule_kind
 from rlpyt.distributions.base import mean_entropy_and_perplexity
@@ -69,6 +70,10 @@ class PPO(OnPolicyAlgorithm):
     """
 
     opt_info_fields = OptInfo._fields
+    settings_need = (
+        Needs(("desired_kl",), 'lr_schedule="adaptive"', lambda algo: algo.lr_schedule == "adaptive"),
+        Needs(("target_kl",), "epochs above 1", lambda algo: algo.epochs > 1),
+    )
     lr_scheduler: Any = None
     minibatches: int
     epochs: int

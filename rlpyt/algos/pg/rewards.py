@@ -79,7 +79,7 @@ class RewardScale:
         return x.cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics, and the returns of the episodes in progress."""
+        """Return the statistics, which all processes share, and the returns of this process's episodes in progress."""
         return dict(count=self._count, mean=self._mean, square_deviation=self._square_deviation, returns=self._return.tolist())
 
     def load_state_dict(self, state: Any) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import action_mask
+from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
@@ -30,6 +32,18 @@ OptInfo = namedtuple("OptInfo", "qLoss piLoss qGradNorm piGradNorm q piMu piLogS
 DiscreteOptInfo = namedtuple("DiscreteOptInfo", "qLoss piLoss qGradNorm piGradNorm q entropy qStd alpha")
 
 KAPPA = 1.0  # of the quantile Huber loss
+OF_UNIFORM = 0.98  # Part of the uniform distribution's entropy for which α is tuned.
+
+# Settings of the algorithm that settings of the agent switch off.
+OF_AGENT = (
+    Needs(("n_dropped_quantiles",), "n_quantiles of the agent", lambda algo: algo.agent.n_quantiles is not None),
+    Needs(
+        ("target_update_tau", "target_update_interval"),
+        "target_networks=True of the agent",
+        lambda algo: algo.agent.target_networks,
+        may_be_left=True,
+    ),
+)
 
 
 class EnsembleSAC(SAC):
@@ -103,6 +117,7 @@ class EnsembleSAC(SAC):
             raise ValueError(f"{name}: n_target_critics={self.n_target_critics} must be at most n_critics={n} of the agent.")
         if n_quantiles is not None and self.n_target_critics is not None:
             raise ValueError(f"{name}: with quantiles, targets take those of all critics: leave n_target_critics None.")
+        check_effects(self, OF_AGENT)
         if n_quantiles is not None and self.n_dropped_quantiles >= n_quantiles:
             raise ValueError(
                 f"{name}: n_dropped_quantiles={self.n_dropped_quantiles} must be below n_quantiles={n_quantiles} of the agent."
@@ -149,7 +164,7 @@ class EnsembleSAC(SAC):
             pi_losses, log_pi, values = self.policy_losses(samples, alpha)
             pi_loss = mean_of_valid(pi_losses, valid)
             if self.alpha_optimizer is not None:
-                alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self._target_entropy, valid)
+                alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self.target_entropies(samples), valid)
         return (q_loss, pi_loss, alpha_loss), tuple(value.detach() for value in (self.means(q), *values))
 
     def q_and_target(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,6 +177,10 @@ class EnsembleSAC(SAC):
             n_kept = self.agent.n_critics * (self.agent.n_quantiles - self.n_dropped_quantiles)
             atoms = next_q.flatten(1).sort(dim=-1).values[:, :n_kept]
             return q, self.discounted(samples, atoms - (alpha * next_log_pi)[:, None])
+
+    def target_entropies(self, samples: Any) -> torch.Tensor | float:
+        """Return the entropy for which α is tuned: a number, or [n], one for each sample."""
+        return self._target_entropy
 
     def q_and_next_q(self, samples: Any, action: tuple, next_action: tuple) -> tuple[torch.Tensor, torch.Tensor]:
         """Return outputs of the critics at `agent_inputs`, and, without gradient, those for targets at `target_inputs`."""
@@ -232,8 +251,8 @@ class DiscreteSAC(EnsembleSAC):
     It has the settings of `EnsembleSAC`, without those of actions that are vectors and of quantiles, and:
 
     Args:
-        target_entropy: policy entropy for which α is tuned. "auto" means 0.98 times that of the uniform distribution
-            over all actions; if masks allow few of them, give a lower one.
+        target_entropy: policy entropy for which α is tuned. "auto" means 0.98 times that of the uniform distribution over the actions that
+            the mask of the observation allows, or over all without masks. Any other number is the same for all observations.
     """
 
     OptInfoCls = DiscreteOptInfo
@@ -247,8 +266,18 @@ class DiscreteSAC(EnsembleSAC):
         super().__init__(**settings)
 
     def auto_target_entropy(self) -> float:
-        """Return the target entropy for the setting "auto"."""
-        return 0.98 * math.log(self.agent.env_spaces.action.n)
+        """Return the target entropy for the setting "auto" where all actions are allowed."""
+        return OF_UNIFORM * math.log(self.agent.env_spaces.action.n)
+
+    def target_entropies(self, samples: Any) -> torch.Tensor | float:
+        """Return the entropy for which α is tuned: for "auto" with masks, [n], that of each observation."""
+        observation, *_ = samples.agent_inputs
+        mask = action_mask(observation, self.agent.device) if self.target_entropy == "auto" else None
+        if mask is None:
+            return super().target_entropies(samples)
+        n_allowed = mask.sum(dim=-1)
+        n_allowed = torch.where(n_allowed == 0, mask.shape[-1], n_allowed)  # Without any, the policy ignores the mask.
+        return OF_UNIFORM * n_allowed.to(self._log_alpha.dtype).log()
 
     def q_and_target(self, samples: Any, alpha: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return Q(s,a) [n,n_critics] and ``y = R + γ^m sum_a' π(a'|s') (min Q_target(s',a') - α log π(a'|s'))`` [n]."""

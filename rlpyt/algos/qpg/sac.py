@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -128,6 +129,7 @@ class SAC(SoftActorCritic):
     clipped = 3
     agent_needs: Sequence[str] = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
+    settings_need = (Needs(("target_entropy",), "fixed_alpha=None", lambda algo: algo.fixed_alpha is None or algo.target_entropy is None),)
 
     @checked(
         fixed_alpha=RATE,

@@ -45,9 +45,9 @@ def rollout(
             Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
 
     Returns:
-        ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
-        (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where the episode terminated), and
-        ``episode_infos``, the information on the whole episode.
+        ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...] as the agent chose them, ``rewards`` [T], ``agent_infos``
+        and ``env_infos`` (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where the episode
+        terminated), and ``episode_infos``, the information on the whole episode.
 
     Raises:
         ValueError: max_episode_length is less than 1. TypeError: `agent` is no policy, or `env` no environment.
@@ -72,7 +72,8 @@ def obtain_evaluation_episodes(
     """
     env = as_environment(env)
     with _playing(env, policy, deterministic) as (playing, by_mean):
-        return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, by_mean) for _ in range(num_eps)])
+        spec = env.spec.of_agent(playing)
+        return EpisodeBatch.from_list(spec, [_rollout(env, playing, max_episode_length, by_mean) for _ in range(num_eps)])
 
 
 @contextmanager

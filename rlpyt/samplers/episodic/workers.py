@@ -417,6 +417,7 @@ class DefaultWorker(Worker):
                 raise
             recorder.begin(b, env.episode_info if isinstance(env, InPlaceEnvironment) else {})
         self._optional.prepare(self.env)  # Each time, because the policy may be replaced in the middle of episodes.
+        recorder.env_spec = recorder.env_spec.of_agent(self.agent)
         if columns:
             self._reset_agent(columns)
 

@@ -107,7 +107,8 @@ CASES = [  # double, prioritized, munchausen, dueling, κ
 @pytest.mark.parametrize("double, prioritized, munchausen, dueling, kappa", CASES)
 def test_the_loss_and_its_gradient_are_the_formula(kind, double, prioritized, munchausen, dueling, kappa):
     settings = dict(double_dqn=double, prioritized_replay=prioritized, munchausen=munchausen, delta_clip=kappa)
-    algo, agent = make(kind, dict(dueling=dueling), munchausen_temperature=0.2, munchausen_min=-0.5, **settings)
+    of_munchausen = dict(munchausen_temperature=0.2, munchausen_min=-0.5) if munchausen else {}
+    algo, agent = make(kind, dict(dueling=dueling), **of_munchausen, **settings)
     samples = replayed(prioritized=prioritized)
     n = len(samples.action)
     torch.manual_seed(3)

@@ -22,7 +22,9 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.collections import namedarraytuple
 
 T, B, N_ACTIONS = 4, 2, 3
 DISCRETE = EnvSpaces(SPACES.observation, IntBox(0, N_ACTIONS))
@@ -257,6 +259,7 @@ def test_the_policy_is_updated_every_so_many_updates_and_alpha_with_it():
         (dict(n_critics=3), {}, dict(n_target_critics=4), "n_target_critics=4 must be at most n_critics=3"),
         (dict(n_quantiles=5), {}, dict(n_target_critics=2), "leave n_target_critics None"),
         (dict(n_quantiles=5), {}, dict(n_dropped_quantiles=5), "n_dropped_quantiles=5 must be below n_quantiles=5"),
+        ({}, {}, dict(n_dropped_quantiles=1), "n_dropped_quantiles=1 has no effect without n_quantiles of the agent"),
         (dict(n_critics=3), dict(n_critics=2), {}, "n_critics=3 of the agent and n_critics=2 in q_model_kwargs differ"),
         ({}, {}, dict(policy_value="max"), "policy_value='max' is not possible"),
     ],
@@ -330,6 +333,30 @@ def test_losses_for_discrete_actions_and_their_gradients_are_the_formulas(value)
     losses, (q, entropy) = algo.loss(samples)
     check(losses, [mean(q_terms), mean(pi_terms), mean(alpha_terms)], (agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]))
     assert q.shape == (12, 3) and entropy.shape == (12,) and (entropy > 0).all()
+
+
+Masked = namedarraytuple("Masked", ["observation", "action_mask"])
+
+
+@pytest.mark.parametrize("target", ["auto", 0.3])
+def test_the_automatic_target_entropy_is_that_of_the_allowed_actions(target):
+    spaces = EnvSpaces(Composite([SPACES.observation, IntBox(0, 2, (N_ACTIONS,), "int8")], Masked), DISCRETE.action)
+    agent = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES)
+    examples = dict(DISCRETE_EXAMPLES, observation=spaces.observation.sample())
+    algo, agent = make(DiscreteSAC(**small(target_entropy=target)), agent, spaces, examples)
+    samples = replayed_discrete()
+    masks = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0]], dtype=torch.int8).repeat(3, 1)
+    masked = [x._replace(observation=Masked(x.observation, masks)) for x in (samples.agent_inputs, samples.target_inputs)]
+    samples = samples._replace(agent_inputs=masked[0], target_inputs=masked[1])
+    terms = []
+    for o, mask in zip(samples.agent_inputs.observation.observation, masks.tolist()):
+        allowed = [b for b in range(N_ACTIONS) if mask[b] or not any(mask)]
+        p = probabilities(agent.model, o).detach()[allowed]
+        p = p / p.sum()
+        entropy = 0.98 * math.log(len(allowed)) if target == "auto" else target
+        terms.append(-algo._log_alpha * (sum(x * x.log() for x in p) + entropy))
+    (*_, alpha_loss), _ = algo.loss(samples)
+    torch.testing.assert_close(alpha_loss, mean(terms))
 
 
 def test_discrete_actions_are_drawn_and_in_evaluation_the_most_probable():

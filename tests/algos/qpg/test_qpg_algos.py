@@ -206,7 +206,8 @@ def test_the_policy_of_td3_that_also_clones_has_the_loss_of_the_formula():
 @pytest.mark.parametrize("prior", ["uniform", "gaussian"])
 @pytest.mark.parametrize("fixed_alpha", [None, 0.2])
 def test_losses_of_sac_and_their_gradients_are_the_formulas(prior, fixed_alpha):
-    algo, agent = make("sac", fixed_alpha=fixed_alpha, action_prior=prior, reward_scale=2.0, target_entropy=-1.5)
+    target = dict(target_entropy=-1.5) if fixed_alpha is None else {}
+    algo, agent = make("sac", fixed_alpha=fixed_alpha, action_prior=prior, reward_scale=2.0, **target)
     alpha = fixed_alpha or 0.7
     algo._log_alpha.data = torch.tensor(math.log(alpha), dtype=torch.float64)
     samples = replayed()

@@ -12,6 +12,9 @@ import pytest
 hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
 hypothesis.settings.load_profile("tests")
 
+sys.dont_write_bytecode = False  # Else each process of tests rewrites the assertions of all tests anew, for ten seconds,
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # and what tests start compiles rlpyt anew.
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the processors:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
     os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.

@@ -22,7 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the pro
 
 os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (`rlpyt.utils.choices`), unless a test is about that.
 
-# A fork server imports torch once, instead of each process that it forks: what a process gets of rlpyt and the tests is still imported there.
+# A fork server imports torch once, not each process that it forks. rlpyt, and what tests define, is still imported there.
 multiprocessing.set_forkserver_preload(["gymnasium", "numba", "torch"])
 
 TESTS = Path(__file__).parent

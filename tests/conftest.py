@@ -1,6 +1,7 @@
 """Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``), and functions of test modules."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -12,11 +13,17 @@ import pytest
 hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
 hypothesis.settings.load_profile("tests")
 
+sys.dont_write_bytecode = False  # Else each process of tests rewrites the assertions of all tests anew, for ten seconds,
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # and what tests start compiles rlpyt anew.
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the processors:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
     os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
 
 os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (`rlpyt.utils.choices`), unless a test is about that.
+
+# A fork server imports torch once, not each process that it forks. rlpyt, and what tests define, is still imported there.
+multiprocessing.set_forkserver_preload(["gymnasium", "numba", "torch"])
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]

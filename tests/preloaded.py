@@ -5,6 +5,7 @@ the process is forked from one that has imported torch, numba, gymnasium and mat
 is needed, and ends with this process.
 """
 
+import atexit
 import functools
 import gc
 import json
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 _START = 120  # seconds, for the imports
 
@@ -124,8 +126,24 @@ def _become(request):
     sys.path[0] = os.path.dirname(sys.argv[0])
 
 
+def _run():
+    """Run the script, and end as Python does, but that the modules are not taken apart: that takes longer than some scripts."""
+    code = 0
+    try:
+        ended = runpy.run_path(sys.argv[0], run_name="__main__")  # noqa: F841  # Kept, since functions that run at exit need it.
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    threading._shutdown()  # Waits for threads.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
     if os.fork():
         os._exit(0)
     _become(_serve())
-    ended = runpy.run_path(sys.argv[0], run_name="__main__")  # Kept, since functions that run at exit need it.
+    _run()

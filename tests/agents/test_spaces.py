@@ -51,7 +51,7 @@ NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, inf=np.inf, float32=np.float32, 
 SPACES = [
     "Discrete(3)", "Discrete(3, start=1)", "MultiDiscrete([3, 2])", "MultiDiscrete([3, 2], start=[1, 0])",
     "MultiDiscrete([[2, 3], [4, 5]])", "MultiDiscrete([5])",
-    "MultiDiscrete([2, 3, 4, 5, 6, 7])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
+    "MultiDiscrete([2, 3, 2, 3, 2, 3])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
     "MultiBinary(1000)", "MultiBinary(10000)", "Box(3, 6, (2,), int)",
     "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
     "Box(-inf, inf, (2,))", "Box(0, inf, (2,))", "Box(0, 4, (2,), int)", "Box(0, 255, (84, 84), uint8)",

@@ -1,11 +1,13 @@
 """A run that stops and is resumed is the run that never stopped, bit for bit."""
 
 import csv
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,7 +34,7 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
-few_updates = dict(small_replay, replay_ratio=16)
+few_updates = dict(small_replay, replay_ratio=8)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
 few_sequences = dict(
     algo=dict(min_steps_learn=64, replay_size=400, batch_T=6, batch_B=4, replay_ratio=10),
@@ -42,13 +44,16 @@ few_sequences = dict(
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
     "ppo": ("cartpole", "ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))),
-    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(algo=dict(epochs=3), sampler=dict(batch_T=16, batch_B=8))),
+    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(algo=dict(epochs=2, minibatches=2), sampler=dict(batch_T=16, batch_B=8))),
     "dqn": ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300))),
     "dqn_prioritized": ("cartpole", "dqn", dict(algo=dict(small_replay, prioritized_replay=True, prefetch_batches=True))),
     "catdqn": ("cartpole", "catdqn", dict(algo=small_replay)),
     "r2d1": (
         "cartpole_without_velocities", "r2d1",
-        dict(algo=dict(min_steps_learn=128, replay_size=1600, batch_B=4, batch_T=8), sampler=dict(batch_T=4, batch_B=4)),
+        dict(
+            algo=dict(min_steps_learn=128, replay_size=1600, batch_B=4, batch_T=8, replay_ratio=8, target_update_interval=10),
+            sampler=dict(batch_T=4, batch_B=4),
+        ),
     ),
     "ddpg": ("pendulum", "ddpg", dict(algo=few_updates, agent=small_networks)),
     "td3": ("pendulum", "td3", dict(algo=few_updates, agent=small_networks)),
@@ -85,7 +90,7 @@ def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, **settings):
     B, T = config["sampler"]["batch_B"], config["sampler"]["batch_T"]
     unit = max(16, B * T)
     runner = dict(dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True, digest=True), **settings)
-    sampler = dict(eval_n_envs=2, eval_max_steps=300, eval_max_trajectories=4) if evaluate else dict(eval_n_envs=0)
+    sampler = dict(eval_n_envs=2, eval_max_steps=100, eval_max_trajectories=4) if evaluate else dict(eval_n_envs=0)
     config = variant(config, runner=runner, sampler=dict(sampler, max_decorrelation_steps=20))
     RunnerCls = MinibatchRlEval if evaluate else MinibatchRl
     if stop_at is not None:
@@ -136,12 +141,26 @@ def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 def run_dir(tmp_path, **settings):
+    """Train, and return the directory of the run."""
     run("dqn", tmp_path, False, **settings)
     return tmp_path / "run_0"
 
 
+@functools.cache
+def _ended():
+    directory = tempfile.TemporaryDirectory()
+    run_dir(Path(directory.name))
+    return directory
+
+
+def ended_run(tmp_path):
+    """Return a copy of the directory of a run, which all tests that read or damage what a run has left share."""
+    shutil.copytree(_ended().name, tmp_path)
+    return tmp_path / "run_0"
+
+
 def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
-    first = run_dir(tmp_path / "a")
+    first = ended_run(tmp_path / "a")
     resumed = run("dqn", tmp_path / "b", False, resume_from=first / "params.pkl", n_steps=30 * 16)
     assert len(rows(tmp_path / "a")) == 4 and resumed.first_itr == 24
     assert rows(tmp_path / "b")[:4] == rows(tmp_path / "a") and len(rows(tmp_path / "b")) == 5
@@ -149,7 +168,7 @@ def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
 
 @pytest.mark.parametrize("damage", thinned(["cut", "flipped", "empty"], quick=["flipped"]))
 def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     file = directory / "params.pkl"
     data = bytearray(file.read_bytes())
     if damage == "flipped":
@@ -163,7 +182,7 @@ def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys)
 
 
 def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     for i, name in enumerate(["params.pkl", "params_previous.pkl"]):  # As copies have it.
         os.utime(directory / name, ns=(i, i))
     assert load_snapshot(directory)[0].name == "params.pkl"
@@ -177,7 +196,7 @@ def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path)
 
 
 def test_other_settings_are_refused_with_each_difference(tmp_path):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     CASES["other"] = ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300, learning_rate=0.5), sampler=dict(batch_B=8)))
     try:
         with pytest.raises(ValueError) as error:
@@ -218,7 +237,7 @@ def test_what_is_missing_is_said(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="There is no snapshot in"):
         run("dqn", tmp_path / "b", False, resume_from=tmp_path / "empty")
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     for part in (directory / "replay").iterdir():
         part.unlink()
     with pytest.raises(ValueError, match="No snapshot in .* is readable.*does not exist any more"):
@@ -228,7 +247,7 @@ def test_what_is_missing_is_said(tmp_path):
 
 
 def test_of_a_damaged_replay_the_one_before_is_taken(tmp_path, capsys):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     newest = max((directory / "replay").iterdir(), key=lambda file: file.stat().st_mtime_ns)
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
@@ -268,7 +287,7 @@ def test_a_run_that_ended_before_its_first_snapshot_is_told_from_other_directori
 
 
 def test_another_seed_is_refused(tmp_path):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     module = load("cartpole")
     config = variant(module.configs["dqn"], **CASES["dqn"][2], runner=dict(n_steps=500, resume_from=directory), sampler=dict(eval_n_envs=0))
     runner = train.build(config, classes_of(module, "dqn"), dict(master_torch_threads=1), seed=77)
@@ -277,7 +296,7 @@ def test_another_seed_is_refused(tmp_path):
 
 
 def test_a_snapshot_that_a_new_run_puts_aside_is_found(tmp_path):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     resumed = run("dqn", tmp_path / "a", False, resume_from=directory / "params.pkl", n_steps=30 * 16)
     assert resumed.first_itr == 24 and len(rows(tmp_path / "a")) == 5
 
@@ -307,7 +326,7 @@ def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_pat
 
 
 def test_without_its_replay_a_run_goes_on_with_an_empty_buffer(tmp_path, capsys):
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     snapshot = torch.load(directory / "params.pkl", weights_only=True)
     del snapshot["replay"]
     torch.save(snapshot, directory / "params.pkl")
@@ -398,7 +417,7 @@ MARKER = Path("executed")
 
 def test_what_would_have_to_be_executed_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    directory = run_dir(tmp_path / "a")
+    directory = ended_run(tmp_path / "a")
     snapshot = torch.load(directory / "params.pkl", weights_only=True)
     torch.save(dict(snapshot, extra=Payload()), directory / "params.pkl")
     with pytest.raises(ValueError, match="is not a readable snapshot"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds
+from collecting import ANY_KIND, ASYNC_KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds
 from envs import MaskedGymEnv, make_masked
 from tiers import full
 
@@ -15,8 +15,8 @@ from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgen
 AGENTS = {
     "one of n": (MlpFfAgent, MlpFfAgent, "discrete"),
     "one of n, recurrent": (MlpLstmAgent, AlternatingMlpLstmAgent, "discrete"),
-    "Q": (MlpDqnAgent, MlpDqnAgent, "discrete"),
     "Q, recurrent": (MlpR2d1Agent, MlpR2d1AlternatingAgent, "discrete"),
+    "Q": (MlpDqnAgent, MlpDqnAgent, "discrete"),
     "several": (MlpCompositeFfAgent, MlpCompositeFfAgent, "several"),
     "structure, recurrent": (MlpCompositeLstmAgent, AlternatingMlpCompositeLstmAgent, "structure"),
 }
@@ -25,7 +25,7 @@ QUICK = ["one of n", "structure, recurrent"]
 
 def check(kind, name, wait_reset, where="info", T=6, **settings):
     AgentCls, AlternatingAgentCls, of_actions = AGENTS[name]
-    alternating = {**KINDS, **ASYNC_KINDS}[kind].alternating
+    alternating = ANY_KIND[kind].alternating
     agent = (AlternatingAgentCls if alternating else AgentCls)()
     if hasattr(agent, "set_epsilon_itr_min_max"):
         agent.eps_init = agent.eps_final = 0.5
@@ -40,9 +40,19 @@ def check(kind, name, wait_reset, where="info", T=6, **settings):
     return collected
 
 
-@pytest.mark.parametrize("wait_reset", [False, pytest.param(True, marks=full)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[full] * (name not in QUICK)) for name in AGENTS])
-@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "GPU, 2 workers, as ready", *ASYNC_KINDS], quick=["serial", "GPU, 2 workers"]))
+def cases():
+    """Every kind of sampler with every agent, resetting in turn within batches and between them.
+
+    So each kind resets in both ways with feed-forward and with recurrent agents, and so does each agent. How processes are started is not
+    seen by what they send: two agents are enough there.
+    """
+    for i, param in enumerate(kinds([*ONE_OF_EACH, "GPU, 2 workers, as ready", *ASYNC_KINDS], quick=["serial", "GPU, 2 workers"])):
+        (kind,) = param.values
+        for j, name in enumerate(AGENTS if ANY_KIND[kind].start_method in ("fork", None) else QUICK):
+            yield pytest.param(kind, name, (i + j) % 2 == 1, marks=[*param.marks, *[full] * (name not in QUICK)])
+
+
+@pytest.mark.parametrize("kind, name, wait_reset", [*cases()])
 def test_no_masked_action_reaches_an_environment(kind, name, wait_reset):
     check(kind, name, wait_reset)
 

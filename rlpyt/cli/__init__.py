@@ -123,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="rlpyt",
-        description="Train agents; inspect, evaluate, film and resume runs.",
+        description="Train agents, and search for good settings; inspect, evaluate, film and resume runs.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -71,16 +71,17 @@ def rungs(max_steps: int, min_steps: int, eta: float) -> list[int]:
     return steps[::-1]
 
 
-def promoted(trials: Sequence[Trial], n_rungs: int, n_runs: int, eta: float) -> Trial | None:
+def promoted(trials: Sequence[Trial], n_rungs: int, n_runs: int, eta: float, at_least: int = 0) -> Trial | None:
     """Return the trial to promote now: the best of those that have reached the highest possible rung; None without one.
 
-    The best 1/eta of a rung are counted among all trials that have reached it or failed on the way to it, which count as worst.
+    The best 1/eta of a rung are counted among all trials that have reached it or failed on the way to it, which count as worst. Of a rung
+    with fewer than eta trials none would be promoted: at the end of a search, `at_least` 1 lets the best one train up to the last rung.
     """
     scores = {trial.number: trial.scores(n_runs) for trial in trials}
     for rung in reversed(range(n_rungs - 1)):
         there = [trial for trial in trials if len(scores[trial.number]) > rung or (trial.error is not None and trial.rung == rung)]
         ranked = sorted(there, key=lambda trial: (-_at(scores[trial.number], rung), trial.number))
-        for trial in ranked[: int(len(there) / eta)]:
+        for trial in ranked[: max(int(len(there) / eta), at_least)]:
             if trial.rung == rung and trial.error is None and _at(scores[trial.number], rung) > WORST:
                 return trial
     return None

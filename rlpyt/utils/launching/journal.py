@@ -133,9 +133,9 @@ class History:
                 steps = sum(sum(each.steps.values()) for each in self.trials)
                 self.scored.append((steps, trial.number, event["rung"], trial.scores(self.n_runs)[event["rung"]]))
 
-    def to_promote(self) -> Trial | None:
-        """Return the trial to promote now, or None."""
-        return promoted(self.trials, len(self.rungs), self.n_runs, self.eta)
+    def to_promote(self, at_least: int = 0) -> Trial | None:
+        """Return the trial to promote now, or None, as `halving.promoted` does."""
+        return promoted(self.trials, len(self.rungs), self.n_runs, self.eta, at_least)
 
     def waiting(self) -> list[tuple[Trial, int]]:
         """Return trials with the run_IDs of their runs that have not reached the trial's rung, higher rungs first."""

@@ -394,11 +394,12 @@ class _SearchQueue:
         for trial, run_ID in self._history.waiting():
             if (trial.number, run_ID) not in running:
                 return trial, run_ID
-        trial_to_promote = self._history.to_promote()
+        is_all_proposed = len(self.search.trials) >= self._settings.n_trials
+        trial_to_promote = self._history.to_promote(at_least=int(is_all_proposed and not running))
         if trial_to_promote is not None:
             self._tell(event="promote", trial=trial_to_promote.number, rung=trial_to_promote.rung + 1)
             return trial_to_promote, 0
-        if len(self.search.trials) < self._settings.n_trials:
+        if not is_all_proposed:
             values = self._proposals.propose(self._history)
             self._tell(event="trial", trial=len(self.search.trials), values=values)
             self._proposals.note(self._history)

@@ -38,7 +38,10 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     for trial, color in zip(scored, colors):
         scores = [score for score in trial.scores(n_runs) if score > WORST]
         rungs.plot(search.history.rungs[: len(scores)], scores, marker="o", markersize=4, color=color, linewidth=1.2)
-    rungs.set(title="scores at the rungs", xlabel="environment steps of a run", ylabel="return (interquartile mean of the runs)", xscale="log")
+    rungs.set_xscale("log")
+    rungs.set_xticks(search.history.rungs, [f"{steps:,}" for steps in search.history.rungs])
+    rungs.set_xticks([], minor=True)
+    rungs.set(title="scores at the rungs", xlabel="environment steps of a run", ylabel="return (interquartile mean of the runs)")
 
     best = figure.add_subplot(grid[0, 1])
     history = best_so_far([(steps, score) for steps, _, _, score in search.history.scored if score > WORST])

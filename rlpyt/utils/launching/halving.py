@@ -112,13 +112,15 @@ def importance(positions: Sequence[float], scores: Sequence[float], is_choice: b
         scores: score of each trial, at the same rung.
         is_choice: whether the values have no order.
     """
+    if len(positions) == 0:
+        return math.nan
     x = np.asarray(positions, float)  # [n]
     ranks = _ranks(np.asarray(scores, float))  # [n]
     groups = np.unique(x)
     columns = [x == group for group in groups] if is_choice or len(groups) < 3 else [np.ones_like(x), x, x**2]
     design = np.stack(columns, axis=1).astype(float)  # [n,p]
     n, p = design.shape
-    total = float(((ranks - ranks.mean()) ** 2).sum()) if n else 0.0
+    total = float(((ranks - ranks.mean()) ** 2).sum())
     if n <= p or p < 2 or total == 0.0:
         return math.nan
     residual = ranks - design @ np.linalg.lstsq(design, ranks, rcond=None)[0]

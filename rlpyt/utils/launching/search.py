@@ -46,7 +46,7 @@ from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, SEED, Number, chec
 from rlpyt.utils.text import printable
 
 SEARCH, BEST = "search.json", "best.json"
-MOST_RETRIES = 3  # in a row, of a run that is killed before it has logged another row
+MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.
 _MAY_CHANGE = ("affinity_code", "n_trials", "cwd")
 _POLL = 0.2  # seconds between two looks at runs that are still ending

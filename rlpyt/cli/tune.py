@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import argparse
 
-OPTIONS = ("log_dir", "affinity_code", "min_steps", "eta", "sampler", "smoke", "seed", "proposals", "settings", "n_trials", "runs_per_trial")
+LAUNCHING = ("log_dir", "affinity_code", "n_trials", "runs_per_trial", "min_steps", "eta", "proposals", "seed")
+CONFIGURATION = ("settings", "sampler", "smoke")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("names", metavar="NAME", nargs="+", help="module and key, e.g. cartpole ppo, or cartpole:ppo")
-    parser.add_argument("--set", metavar="SECTION.NAME=VALUE", help="ranges, and settings to change", nargs="+", default=[], dest="settings")
+    parser.add_argument(
+        "--set", metavar="SECTION.NAME=VALUE", help="ranges, and settings to change", nargs="+", default=[], dest="settings"
+    )
     parser.add_argument("--trials", help="number of different settings; default: 30", type=int, default=30, dest="n_trials")
     parser.add_argument("--runs", help="runs of each trial, with different seeds; default: 3", type=int, default=3, dest="runs_per_trial")
     parser.add_argument("--min_steps", help="environment steps of the first rung; default: 1/27 of n_steps", type=float)
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if not module:
         raise ValueError(f"give module and key of one configuration, not {' '.join(args.names)}. (rlpyt train lists them.)")
     try:
-        search_configuration(Path(train.__file__), module, key, **{name: getattr(args, name) for name in OPTIONS})
+        search_configuration(Path(train.__file__), module, key, **{name: getattr(args, name) for name in (*LAUNCHING, *CONFIGURATION)})
     except StillRunning as error:
         raise ValueError(str(error)) from None
     return 0

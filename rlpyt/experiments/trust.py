@@ -257,11 +257,12 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
 
     settings = read_settings_of(exp_dir)
     space, args = Space.read(settings.space), settings.common_args
-    asked = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=[space.variant(each) for each in space.corners()])
+    variants = [space.variant(each) for each in space.corners()]
+    asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
     own = Path(__file__).parents[1] / "cli" / "train.py"
     if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():
         sampler = args[args.index("--sampler") + 1 :][:1] if "--sampler" in args else []
-        asked.update(script=None, common_args=args[1:], variants=[*asked["variants"], *(dict(classes=[path]) for path in sampler)])
+        asked.update(script=None, common_args=args[1:], variants=[*variants, *(dict(classes=[path]) for path in sampler)])
     return asked
 
 

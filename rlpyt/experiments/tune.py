@@ -93,7 +93,8 @@ def search_configuration(
 
 def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the settings that have ranges, and the others; ValueError for another form."""
-    ranges, constants = [], []
+    ranges: list[str] = []
+    constants: list[str] = []
     for setting in settings:
         name, is_, text = setting.partition("=")
         if not (is_ and "." in name):
@@ -112,4 +113,3 @@ def _log_interval(config: dict) -> int:
     """Environment steps between two rows of the log."""
     default = arguments_of(MinibatchRlBase)["log_interval_steps"].default
     return int(config["runner"].get("log_interval_steps", default))
-

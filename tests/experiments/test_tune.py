@@ -20,7 +20,13 @@ RANGE = "algo.learning_rate=log_uniform(1e-4, 1e-2)"
 SCRIPT = train_command.__file__
 SMALL = {
     "ppo": ("runner.n_steps=2048", "runner.log_interval_steps=256", "algo.epochs=2", "sampler.eval_n_envs=2", "sampler.eval_max_steps=200"),
-    "dqn": ("runner.n_steps=512", "runner.log_interval_steps=64", "algo.min_steps_learn=96", "algo.replay_size=400", "sampler.eval_n_envs=0"),
+    "dqn": (
+        "runner.n_steps=512",
+        "runner.log_interval_steps=64",
+        "algo.min_steps_learn=96",
+        "algo.replay_size=400",
+        "sampler.eval_n_envs=0",
+    ),
 }
 
 
@@ -39,7 +45,10 @@ def search(key, *settings, **kwargs):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (["algo.learning_rat=uniform(0, 1)"], "There is no setting of PPO (section algo) named 'learning_rat'. Did you mean 'learning_rate'"),
+        (
+            ["algo.learning_rat=uniform(0, 1)"],
+            "There is no setting of PPO (section algo) named 'learning_rat'. Did you mean 'learning_rate'",
+        ),
         (["alg.learning_rate=uniform(0, 1)"], "There is no section 'alg'. Did you mean 'algo'"),
         (["algo.learning_rate=unifrom(0, 1)"], "There is no range 'unifrom'. Did you mean 'uniform'"),
         (["learning_rate=uniform(0, 1)"], "must be of the form section.name=value"),
@@ -68,7 +77,9 @@ def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
 def rows(run_dir):
     """The table without what is measured in seconds."""
     with open(run_dir / "progress.csv") as file:
-        return [{name: value for name, value in row.items() if "Time" not in name and "PerSecond" not in name} for row in csv.DictReader(file)]
+        return [
+            {name: value for name, value in row.items() if "Time" not in name and "PerSecond" not in name} for row in csv.DictReader(file)
+        ]
 
 
 @full
@@ -97,7 +108,9 @@ def test_a_promoted_trial_is_the_uninterrupted_run(key, tmp_path, capsys):
 
 def test_the_search_of_somebody_else_is_not_resumed_without_trust(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    saved = dict(affinity_code=ONE_SLOT, space=dict(ranges=[[["algo", "learning_rate"], "uniform(0, 1)"]], constants={}), n_trials=1, rungs=[9])
+    saved = dict(
+        affinity_code=ONE_SLOT, space=dict(ranges=[[["algo", "learning_rate"], "uniform(0, 1)"]], constants={}), n_trials=1, rungs=[9]
+    )
     saved.update(eta=3, runs_per_trial=1, seed=0, proposals="random", set_egl_device=False, cwd="/", train_command=[])
     for script, args, is_fine in (
         (SCRIPT, ["cartpole:ppo", "--set", "algo.epochs=4"], True),

@@ -104,8 +104,8 @@ def run_search(
         seed: seed of the proposals.
         proposals: "optuna" or "random"; None: Optuna if it is installed.
         set_egl_device: see `launch_experiment`.
-        train_command: words of a command that trains with the settings that follow, e.g. ``["rlpyt", "train", "cartpole", "ppo", "--set"]``.
-            It is shown with the best settings.
+        train_command: words of a command that trains with the settings that follow, as ``["rlpyt", "train", "cartpole", "ppo", "--set"]``
+            does. It is shown with the best settings.
 
     Returns:
         The search, with its trials.
@@ -183,7 +183,7 @@ class Settings:
     def differences(self, before: Settings) -> list[str]:
         """Return what differs from an earlier launch, apart from what may change."""
         both = {field.name: (getattr(before, field.name), getattr(self, field.name)) for field in fields(self)}
-        both["script"] = tuple(each.experiment().script_path() for each in (before, self))
+        both["script"] = before.experiment().script_path(), self.experiment().script_path()
         return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
 
 
@@ -441,7 +441,8 @@ class _SearchQueue:
         score = trial.scores(n_runs)[rung]
         there = [each.scores(n_runs)[rung] for each in self.search.trials if len(each.scores(n_runs)) > rung]
         place = 1 + sum(other > score for other in there)
-        shown = f"score {score:.4g}, place {place} of {len(there)} there" if score > WORST else "no episode ended, so it counts as the worst"
+        place_there = f"score {score:.4g}, place {place} of {len(there)} there"
+        shown = place_there if score > WORST else "no episode ended, so it counts as the worst"
         return f"trial {trial.number} has reached rung {rung} ({self._settings.rungs[rung]:,} steps): {shown}"
 
     def _write_best(self) -> None:

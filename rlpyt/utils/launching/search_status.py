@@ -35,7 +35,9 @@ def facts(search: Search) -> dict[str, Any]:
     taken, restarting = steps_taken(search.trials), steps_restarting(search.trials, history.rungs)
     return dict(
         n_trials=search.settings.n_trials,
-        rungs=[dict(steps=steps, reached=_n_at(search, rung), promoted=_n_promoted(search, rung)) for rung, steps in enumerate(history.rungs)],
+        rungs=[
+            dict(steps=steps, reached=_n_at(search, rung), promoted=_n_promoted(search, rung)) for rung, steps in enumerate(history.rungs)
+        ],
         trials=[
             dict(
                 trial=trial.number,
@@ -117,7 +119,9 @@ def _failures(search: Search) -> list[str]:
 def _costs(search: Search) -> list[str]:
     history = search.history
     taken, restarting = steps_taken(search.trials), steps_restarting(search.trials, history.rungs)
-    saved = f" Restarting promoted trials would take {restarting:,}: {100 * (1 - taken / restarting):.0f}% saved." if restarting > taken else ""
+    saved = (
+        f" Restarting promoted trials would take {restarting:,}: {100 * (1 - taken / restarting):.0f}% saved." if restarting > taken else ""
+    )
     lines = [f"{len(search.trials)} of {search.settings.n_trials} trials begun, {taken:,} environment steps.{saved}"]
     share, until = history.busy_share(), history.busy_share(until_last_begin=True)
     if share is not None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -64,7 +65,8 @@ while 10 * len(state["rows"]) < min(pause_at, 180):
     time.sleep(0.01)
     state["x"] = 0.9 * state["x"] + rate * (1 + variant["algo"]["n"])
     state["rows"].append([10 * len(state["rows"]) + 10, "" if do == "no returns" else state["x"]])
-    write(os.path.join(run_dir, "progress.csv"), "".join(f"{a},{b}\\n" for a, b in [["Diagnostics/CumSteps", "ReturnAverage"], *state["rows"]]))
+    table = [["Diagnostics/CumSteps", "ReturnAverage"], *state["rows"]]
+    write(os.path.join(run_dir, "progress.csv"), "".join(f"{a},{b}\\n" for a, b in table))
     write(snapshot, json.dumps(state))
     if do == "solve" and len(state["rows"]) == 4:
         break
@@ -265,7 +267,7 @@ def test_whatever_is_killed_whenever_nothing_is_lost(train, tmp_path, uninterrup
     """Launchers and runs get signals at random moments, until so many launchers have died; a search that is over is followed by another."""
     exp_dir, generator, n_dead = tmp_path / "exp_0", random.Random(seed), 0
     while n_dead < n_kills:
-        launcher = Launcher(lambda: search(train, exp_dir), tmp_path)
+        launcher = Launcher(partial(search, train, exp_dir), tmp_path)
         until = time.monotonic() + generator.uniform(0, 2.0)
         while time.monotonic() < until and not launcher.is_over():
             time.sleep(generator.uniform(0.2, 0.8))

@@ -74,7 +74,9 @@ def test_wrong_ranges_say_what_to_write(text, message):
 
 
 def test_a_space_is_a_variant_with_ranges():
-    space = Space(dict(algo=dict(learning_rate=log_uniform(1e-4, 1e-2), optim_kwargs=dict(eps=choice(1e-8, 1e-5))), sampler=dict(batch_T=8)))
+    space = Space(
+        dict(algo=dict(learning_rate=log_uniform(1e-4, 1e-2), optim_kwargs=dict(eps=choice(1e-8, 1e-5))), sampler=dict(batch_T=8))
+    )
     assert space.names == ["algo.learning_rate", "algo.optim_kwargs.eps"]
     variant = space.variant(space.values([1e-3, 1e-5]))
     assert variant == dict(algo=dict(learning_rate=1e-3, optim_kwargs=dict(eps=1e-5)), sampler=dict(batch_T=8))

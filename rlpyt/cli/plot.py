@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw, or list columns."""
-    from rlpyt.utils.launching.search import is_search
+    from rlpyt.utils.launching.search_dir import is_search
     from rlpyt.utils.logging.runs import find_runs, read_columns
     from rlpyt.utils.plotting import plot_learning_curves
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table."""
-    from rlpyt.utils.launching.search import Search, is_search
+    from rlpyt.utils.launching.search_dir import Search, is_search
     from rlpyt.utils.launching.search_status import facts, format_search
     from rlpyt.utils.launching.status import experiment_status, format_status
 

@@ -6,7 +6,7 @@ A search that ends early goes on with rlpyt resume DIR. rlpyt status DIR and rlp
 
 examples:
   rlpyt tune cartpole ppo --set "algo.learning_rate=log_uniform(1e-4,1e-2)" --trials 30
-  rlpyt tune pendulum sac --set "algo.learning_rate=log_uniform(1e-4,3e-3)" "algo.batch_size=choice(64,128,256)"
+  rlpyt tune pendulum sac --set "algo.learning_rate=log_uniform(1e-4,3e-3)" "algo.batch_size=choice(64,256)"
 """
 
 from __future__ import annotations

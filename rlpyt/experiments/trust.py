@@ -225,7 +225,7 @@ def check_experiment(exp_dir: Path) -> None:
     Args:
         exp_dir: directory of the experiment, or of a search.
     """
-    from rlpyt.utils.launching.search import is_search
+    from rlpyt.utils.launching.search_dir import is_search
     from rlpyt.utils.launching.status import read_experiment
 
     asked = _asked_of_search(exp_dir) if is_search(exp_dir) else read_experiment(exp_dir)
@@ -252,7 +252,7 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
     The train script of ``rlpyt tune`` is part of this package. Then its first argument, a configuration, is left out.
     """
     from rlpyt.experiments.configs import config_modules
-    from rlpyt.utils.launching.search import read_settings_of
+    from rlpyt.utils.launching.search_dir import read_settings_of
     from rlpyt.utils.launching.space import Space
 
     settings = read_settings_of(exp_dir)

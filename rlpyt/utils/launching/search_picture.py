@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlpyt.utils.launching.halving import WORST, best_so_far, ranked
-from rlpyt.utils.launching.search import Search
+from rlpyt.utils.launching.search_dir import Search
 from rlpyt.utils.launching.search_status import importances
 from rlpyt.utils.launching.space import Choice
 from rlpyt.utils.plotting import _figure_maker, _literal, _picture_paths, _save

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlpyt.utils.launching.halving import WORST, Trial, as_row, importance, plain_number, ranked, steps_restarting, steps_taken
-from rlpyt.utils.launching.search import Search
+from rlpyt.utils.launching.search_dir import Search
 from rlpyt.utils.launching.space import Choice
 from rlpyt.utils.text import format_seconds, plural, table
 

@@ -12,6 +12,7 @@ box2d = ['box2d>=2.3.10 ; python_version < "3.14"', "pygame-ce"]  # Later Python
 envpool = ['envpool>=1.2.5 ; python_version >= "3.11" and python_version < "3.14"']  # Other Pythons have no wheel of it.
 ray = ["ray>=2.30"]
 minari = ["minari[hdf5]>=0.5"]
+tune = ["optuna>=5.0"]
 
 setup(
     name="rlpyt",
@@ -44,9 +45,10 @@ setup(
         "envpool": envpool,
         "ray": ray,
         "minari": minari,
+        "tune": tune,
         "test": [
             *("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis>=6", "ruff", "mypy"),
-            *(*atari, *mujoco, *plot, *video, *box2d, *ray, *minari, "wandb"),
+            *(*atari, *mujoco, *plot, *video, *box2d, *ray, *minari, *tune, "wandb"),
         ],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },

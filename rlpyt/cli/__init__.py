@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from rlpyt.utils.text import notes_of, said, show
 
-COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info", "verify", "bisect")
+COMMANDS = ("train", "tune", "plot", "eval", "video", "resume", "status", "info", "verify", "bisect")
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"
@@ -123,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="rlpyt",
-        description="Train agents; inspect, evaluate, film and resume runs.",
+        description="Train agents, and search for good settings; inspect, evaluate, film and resume runs.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -3,6 +3,8 @@
 Directories of runs or of whole experiments are searched for progress.csv. A group of runs (by default,
 directories that differ only by run_<ID>) becomes one curve: the mean or interquartile mean, with a
 bootstrap confidence band over runs. (With fewer than about five runs, such bands are too narrow.)
+Of a search (rlpyt tune): scores at the rungs, the best so far, importance of settings, and the
+settings of all trials; with --key, learning curves of its runs.
 
 example:
   rlpyt plot data/local/sweep --group-by learning_rate batch_B --iqm --out learning_rates
@@ -38,12 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--n_resamples", type=int, default=2000, help="bootstrap resamples for the bands; default: 2000")
     parser.add_argument("--title", help="title of the picture; default: the common part of the runs' names")
     parser.add_argument(
-        "--out", default="learning_curves", help="file .png, .svg or .pdf; without an extension, a PNG and an SVG; default: learning_curves"
+        "--out", help="file .png, .svg or .pdf; without an extension, a PNG and an SVG; default: learning_curves, or search"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Draw, or list columns."""
+    from rlpyt.utils.launching.search_dir import is_search
     from rlpyt.utils.logging.runs import find_runs, read_columns
     from rlpyt.utils.plotting import plot_learning_curves
 
@@ -51,13 +54,19 @@ def run(args: argparse.Namespace) -> int:
         tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs)]
         show("\n".join(map(printable, dict.fromkeys(column for table in tables for column in table))))
         return 0
+    if len(args.dirs) == 1 and is_search(args.dirs[0]) and not args.columns:
+        from rlpyt.utils.launching.search_picture import plot_search
+
+        for path in plot_search(args.dirs[0], args.out or "search", args.title):
+            show(printable(Path(path)))
+        return 0
     paths = plot_learning_curves(
         args.dirs,
         keys=args.columns,
         x=args.x,
         group_by=args.group_by,
         statistic="IQM" if args.iqm else "mean",
-        path=args.out,
+        path=args.out or "learning_curves",
         title=args.title,
         n_resamples=args.n_resamples,
         confidence=args.confidence,

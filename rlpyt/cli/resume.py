@@ -4,6 +4,7 @@ A run resumes from its newest snapshot, in the same directory, with the settings
 files are kept, renamed to progress.1.csv and so on. With --n_steps, a complete run continues as well, and
 with --stop_return, one that stopped because it was solved.
 An experiment is launched again with the same settings; finished runs are skipped.
+A search (rlpyt tune) goes on where it ended.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 Runs of wrap_experiment are resumed by their script, with Trainer.restore and Trainer.resume.
 
@@ -53,9 +54,10 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise FileNotFoundError(f"There is no directory {run_dir}: give the directory of a run, run_<ID>, or of an experiment.")
 
+    from rlpyt.utils.launching.search_dir import is_search
     from rlpyt.utils.launching.status import EXPERIMENT, is_wrapped
 
-    if (run_dir / EXPERIMENT).exists():
+    if (run_dir / EXPERIMENT).exists() or is_search(run_dir):
         return resume_experiment(run_dir, args)
     if args.affinity_code is not None:
         raise ValueError(f"--affinity_code is for experiments, and {run_dir} has no {EXPERIMENT}.")
@@ -175,6 +177,8 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     """Launch unfinished runs of an experiment again; ValueError for options of single runs."""
     from rlpyt.experiments.trust import check_experiment
     from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
+    from rlpyt.utils.launching.search import rerun_search
+    from rlpyt.utils.launching.search_dir import is_search
 
     single = [name for name in ("n_steps", "stop_return", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
     if single:
@@ -182,7 +186,7 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     if not args.trust:
         check_experiment(exp_dir)
     try:
-        rerun_experiments(exp_dir, args.affinity_code)
+        (rerun_search if is_search(exp_dir) else rerun_experiments)(exp_dir, args.affinity_code)
     except StillRunning as error:
         raise ValueError(str(error)) from None
     return 0

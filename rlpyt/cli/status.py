@@ -1,7 +1,8 @@
 """Show the state of all runs in a directory: runs of experiments, of wrap_experiment, and single runs.
 
 For every run: whether it is pending, running, finished, failed or interrupted, the number of environment
-steps taken and planned, and the last mean return.
+steps taken and planned, and the last mean return. For a search (rlpyt tune), also rungs, best
+trials and importance of settings.
 
 example:
   rlpyt status data/local/sweep
@@ -13,7 +14,7 @@ import argparse
 import dataclasses
 import json
 
-from rlpyt.utils.text import show
+from rlpyt.utils.text import printable, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,11 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table."""
+    from rlpyt.utils.launching.search_dir import Search, is_search
+    from rlpyt.utils.launching.search_status import facts, format_search
     from rlpyt.utils.launching.status import experiment_status, format_status
 
     runs = experiment_status(args.dir)
+    search = Search(args.dir) if is_search(args.dir) else None
     if args.json:
-        print(json.dumps([dataclasses.asdict(run) for run in runs], indent=2, default=str))
+        listed = [dataclasses.asdict(run) for run in runs]
+        print(json.dumps(listed if search is None else dict(search=facts(search), runs=listed), indent=2, default=str))
     else:
         show(format_status(runs))
+        if search is not None:
+            show(printable(f"\n{format_search(search)}", keep="\n"))
     return 0

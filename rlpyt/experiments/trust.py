@@ -223,14 +223,15 @@ def check_experiment(exp_dir: Path) -> None:
     """Raise ValueError if an experiment launches code that is not the user's: a script, classes that a variant names, a Ray cluster.
 
     Args:
-        exp_dir: directory of the experiment.
+        exp_dir: directory of the experiment, or of a search.
     """
+    from rlpyt.utils.launching.search_dir import is_search
     from rlpyt.utils.launching.status import read_experiment
 
-    asked = read_experiment(exp_dir)
+    asked = _asked_of_search(exp_dir) if is_search(exp_dir) else read_experiment(exp_dir)
     file = os.path.abspath(os.path.join(str(asked.get("cwd", "")), str(asked.get("script", ""))))
     names = Names({"script": {"file": file}}, exp_dir / "params.json")
-    refused = [] if names.is_users_file(file) else [file]
+    refused = [] if asked.get("script", "") is None or names.is_users_file(file) else [file]
     texts = [*_texts(asked.get("common_args")), *_texts(asked.get("runs_args")), *_texts(asked.get("variants"))]
     refused += [text for text in texts if _ENV_ID.fullmatch(text.rpartition("=")[2])]
     for variant in asked.get("variants") or ():
@@ -243,6 +244,26 @@ def check_experiment(exp_dir: Path) -> None:
             f"{exp_dir} would be resumed by running {', '.join(refused)}, which is not yours as far as can be seen from the current "
             f"directory, {os.getcwd()}. If you trust the experiment, say so: --trust."
         )
+
+
+def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
+    """Return what a search launches, as experiment.json has it, with variants that contain all choices.
+
+    The train script of ``rlpyt tune`` is part of this package. Then its first argument, a configuration, is left out.
+    """
+    from rlpyt.experiments.configs import config_modules
+    from rlpyt.utils.launching.search_dir import read_settings_of
+    from rlpyt.utils.launching.space import Space
+
+    settings = read_settings_of(exp_dir)
+    space, args = Space.read(settings.space), settings.common_args
+    variants = [space.variant(each) for each in space.corners()]
+    asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
+    own = Path(__file__).parents[1] / "cli" / "train.py"
+    if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():
+        sampler = args[args.index("--sampler") + 1 :][:1] if "--sampler" in args else []
+        asked.update(script=None, common_args=args[1:], variants=[*variants, *(dict(classes=[path]) for path in sampler)])
+    return asked
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -37,6 +37,7 @@ from rlpyt.utils import choices
 from rlpyt.utils.digests import FILE
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
+from rlpyt.utils.launching.exp_launcher import pause_at
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
@@ -561,6 +562,8 @@ class MinibatchRlBase(BaseRunner):
         self.stop_reason = self.reason_to_stop(self._score, self._n_scored, self.diagnostics.cum_steps)
         if self.stop_reason is not None:
             self.stop_reason += " So there is nothing to do: to train on, change stop_return or leave it out."
+        else:
+            self.stop_reason = self._reason_to_pause(self.diagnostics.cum_steps)
 
     def save_itr_snapshot(self, itr: int) -> None:
         """Save a snapshot, if one is due according to the snapshot mode of the log."""
@@ -657,6 +660,8 @@ class MinibatchRlBase(BaseRunner):
         stopping = call_hooks(self.hooks, self, row)
         if stopping is not None and self.stop_reason is None:
             self.stop_reason = f"Stopped by the hook {stopping}, after {steps:,} steps."
+        if self.stop_reason is None:
+            self.stop_reason = self._reason_to_pause(steps)
         is_told = self._interrupt is not None and self._interrupt.signal is not None
         self.progress.row(steps, value(row, *RETURN_COLUMNS), is_going_on=self.stop_reason is None and not is_told)
 
@@ -672,6 +677,13 @@ class MinibatchRlBase(BaseRunner):
             return None
         returns_are_of = self._returns_are_of.format(n=n_trajs)
         return f"Solved: mean return {score:.1f} over {returns_are_of} (stop_return={self.stop_return:g}), after {cum_steps:,} steps."
+
+    def _reason_to_pause(self, cum_steps: int) -> str | None:
+        """Return a sentence if the launcher wants the run to pause after this many environment steps; None if it is to go on."""
+        at = pause_at()
+        if at is None or cum_steps < at or cum_steps >= self.n_steps:
+            return None
+        return f"Paused after {cum_steps:,} of {self.n_steps:,} steps: the search that launched this run decides whether it resumes."
 
     @property
     def min_trajs_to_stop(self) -> int:

@@ -18,6 +18,7 @@ EXTRAS: dict[str | None, tuple[str, ...]] = {
     "envpool": ("envpool",),
     "ray": ("ray",),
     "minari": ("minari", "h5py"),
+    "tune": ("optuna",),
 }
 
 

@@ -139,6 +139,27 @@ def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("case", thinned(["ppo", "dqn_prioritized", "r2d1", "sac"], quick=["dqn_prioritized"]))
+def test_so_is_a_run_that_a_search_pauses_twice(case, tmp_path, monkeypatch):
+    """The first time before it learns, so that no snapshot would be due; each time at the first row that is late enough."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    expected = final(run(case, whole, True))
+    steps = [int(float(row["Diagnostics/CumSteps"])) for row in rows(whole)]
+    resume_from = None
+    for at, n_rows in ((steps[0], 1 if steps[0] else 2), (steps[-2] - 1, len(steps) - 1)):
+        monkeypatch.setenv("RLPYT_PAUSE_AT", str(max(at, 1)))
+        paused = run(case, parts, True, resume_from=resume_from)
+        assert "Paused after" in paused.stop_reason and len(rows(parts)) == n_rows
+        resume_from = parts / "run_0"
+        again = run(case, parts, True, resume_from=resume_from)  # As after a launcher that was killed: nothing is left to do.
+        assert again.stop_reason == paused.stop_reason and len(rows(parts)) == n_rows
+    monkeypatch.setenv("RLPYT_PAUSE_AT", str(steps[-1]))  # Its end is no pause.
+    resumed = run(case, parts, True, resume_from=resume_from)
+    assert resumed.stop_reason is None
+    torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
+    assert rows(parts) == rows(whole)
+
+
 # --- Files ------------------------------------------------------------------------------------------------------------
 def run_dir(tmp_path, **settings):
     """Train, and return the directory of the run."""

@@ -35,7 +35,7 @@ from rlpyt.utils.launching.status import (
     read_mark,
     run_status,
 )
-from rlpyt.utils.launching.sweep import LEFTOVER_GRACE, RESUME_FROM, Run, RunProcess, Sweep, say, start_process, start_run
+from rlpyt.utils.launching.sweep import LEFTOVER_GRACE, PAUSE_AT, RESUME_FROM, Run, RunProcess, Sweep, say, start_process, start_run
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
@@ -179,6 +179,15 @@ def resume_from() -> str | None:
     A script resumes a run if `run_experiments` launched it, and an earlier launch has left a snapshot.
     """
     return os.environ.get(RESUME_FROM) or None
+
+
+def pause_at() -> int | None:
+    """Return the environment steps at which this run pauses, for the search that launched it; None for a run that does not pause.
+
+    Runners read it: at the first row of the log with at least so many steps, they save a snapshot and end.
+    """
+    text = os.environ.get(PAUSE_AT, "")
+    return int(text) if text.isdecimal() else None
 
 
 @checked()

@@ -6,7 +6,7 @@
              /<log_dir>/variant_config.json
              /<log_dir>/run_<ID>/          the files that the run writes, and
                                 /stdout.log, stderr.log
-                                /RUNNING.json, or FINISHED.json, FAILED.json, INTERRUPTED.json: one of them
+                                /RUNNING.json, or FINISHED.json, PAUSED.json, FAILED.json, INTERRUPTED.json: one of them
 
 The launcher writes these files, and touches RUNNING.json each second. `experiment_status` reads them at any time, even while the launcher
 runs or after it was killed. Runs without a launcher have no such mark: their state is inferred from the log.
@@ -44,7 +44,7 @@ from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import format_seconds, plural, printable, show, table, traceback_of
 
 EXPERIMENT = "experiment.json"
-STATES = ("pending", "running", "finished", "failed", "interrupted")
+STATES = ("pending", "running", "paused", "finished", "failed", "interrupted")
 _MARKED = STATES[1:]
 REFRESH = 1.0  # seconds between two touches of the mark of a running run
 _STALE = 60.0  # seconds without a touch after which a run on another host counts as interrupted
@@ -62,7 +62,8 @@ class RunStatus:
     Attributes:
         name: its directory, relative to that of the experiment.
         run_dir: its directory.
-        state: one of STATES. "pending" has not begun; "interrupted" was stopped from outside before its end.
+        state: one of STATES. "pending" has not begun; "paused" is a run of a search that has reached its
+            rung; "interrupted" was stopped from outside before its end.
         exit_code: exit code of its process in a shell's form, 128 + n if signal n killed it; None if it is still running, or unknown.
         steps: environment steps in the last row of its log, or None.
         n_steps: environment steps planned for the whole run, or None if unknown.

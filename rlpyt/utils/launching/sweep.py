@@ -1,6 +1,6 @@
 """Runs that share the slots of a machine: started when a slot is free, watched, ended together.
 
-    waiting ──► slot 0: script 0slt_... log_dir run_ID args ──► FINISHED.json | FAILED.json | INTERRUPTED.json
+    waiting ──► slot 0: script 0slt_... log_dir run_ID args ──► FINISHED.json | PAUSED.json | FAILED.json | INTERRUPTED.json
             ──► slot 1: script 1slt_...                     ──► (the slot takes the next run at once)
                           running ──► ended, its leftover processes get some time ──► over
 
@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import psutil
 
@@ -54,6 +54,7 @@ from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.text import CompletedStream, printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
+PAUSE_AT = "RLPYT_PAUSE_AT"  # Environment variable: env steps after which the run pauses.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
 LEFTOVER_GRACE = 1.5  # seconds that leftover processes of a run have to end; sampler workers look for their master each second
@@ -72,11 +73,53 @@ class Run:
         name: name of the run in its experiment.
         run_dir: directory of its log.
         start: starts the run, given its slot, additional environment variables, and the files to which stdout and stderr are appended.
+        pause_at: environment steps after which the run pauses; None for a run that trains to its end.
     """
 
     name: str
     run_dir: Path
     start: Callable[[int, Mapping[str, str], Path, Path], RunProcess]
+    pause_at: int | None = None
+
+
+class Queue(Protocol):
+    """Decides which run takes the next free slot."""
+
+    @property
+    def n_runs(self) -> int | None:
+        """Number of all runs; None if it is not known."""
+
+    def has_next(self) -> bool:
+        """Whether a run is to be started now. If not, and no run is running, the sweep is over."""
+
+    def take(self, slot: int) -> Run:
+        """Return the run to start in a slot. Call it only if `has_next`."""
+
+    def ended(self, run: Run, status: RunStatus) -> str | None:
+        """Take note of the end of a run; return a line to show, if any."""
+
+    def close(self) -> None:
+        """Start no more runs."""
+
+
+class InOrder:
+    """A queue of given runs."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._waiting = deque(runs)
+        self.n_runs: int | None = len(runs)
+
+    def has_next(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, slot: int) -> Run:
+        return self._waiting.popleft()
+
+    def ended(self, run: Run, status: RunStatus) -> str | None:
+        return None
+
+    def close(self) -> None:
+        self._waiting.clear()
 
 
 def start_process(
@@ -195,6 +238,7 @@ class _Attempt:
         """Start the process, or record why it cannot be started."""
         environment = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # So that the files have all output, however the run ends.
         environment[RESUME_FROM] = str(self.run.run_dir) if self.resumes else ""
+        environment[PAUSE_AT] = "" if self.run.pause_at is None else str(self.run.pause_at)
         try:
             self.run.run_dir.mkdir(parents=True, exist_ok=True)
             self.process = self.run.start(self.slot, environment, self.outputs["stdout"], self.outputs["stderr"])
@@ -229,7 +273,7 @@ class _Attempt:
         if self.process is not None:
             exit_code, self.error = self.process.finish()
         if exit_code == 0 and self._says_complete():
-            self._mark("finished", exit_code=exit_code)
+            self._mark("paused" if self._is_paused() else "finished", exit_code=exit_code)
         elif self.is_stopped or exit_code in EXITS_BY_SIGNAL:
             self._mark("interrupted", exit_code=exit_code)
         else:
@@ -240,6 +284,12 @@ class _Attempt:
         """Whether the log says that the run is complete. A run without a log is complete unless the launcher stopped it."""
         is_complete, log = says_complete(self.run.run_dir), _written(self.run.run_dir / "debug.log")
         return not self.is_stopped if log is None else is_complete and log != self.log_before
+
+    def _is_paused(self) -> bool:
+        """Whether a complete run has reached the steps at which it pauses, but not its end."""
+        status, pause_at = run_status(self.run.run_dir), self.run.pause_at
+        is_there = pause_at is not None and status.steps is not None and status.steps >= pause_at
+        return is_there and (status.n_steps is None or (status.steps or 0) < status.n_steps)
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
@@ -282,18 +332,26 @@ class Sweep:
     """Runs that take turns in the slots of a machine.
 
     Args:
-        runs: all runs; those marked as finished are skipped.
+        runs: all runs, in their order, or a `Queue`; those marked as finished are skipped.
         n_slots: number of simultaneous runs.
         on_launch: called with the number of runs launched so far, including skipped ones.
         stream: where events are shown line by line; a terminal also shows a line for each running run below them.
+        most_immediate_failures: so many immediate failures in a row end the sweep.
     """
 
-    def __init__(self, runs: Sequence[Run], n_slots: int, on_launch: Callable[[int], None], stream: TextIO | None = None) -> None:
-        self.runs = list(runs)
+    def __init__(
+        self,
+        runs: Sequence[Run] | Queue,
+        n_slots: int,
+        on_launch: Callable[[int], None],
+        stream: TextIO | None = None,
+        most_immediate_failures: int = MAX_IMMEDIATE_FAILURES,
+    ) -> None:
         self.n_launched = 0
         self.stopped_because: str | None = None
         self._on_launch = on_launch
-        self._waiting = deque(self.runs)
+        self._queue = InOrder(runs) if isinstance(runs, Sequence) else runs
+        self._most_immediate_failures = most_immediate_failures
         self._free = list(range(n_slots))
         self._running: list[_Attempt] = []
         self._immediate_failures = 0
@@ -312,7 +370,7 @@ class Sweep:
             signals.append(signal.SIGHUP)
         with Interrupt(lambda: None, says=None, signals=signals) as interrupt:
             try:
-                while (self._waiting or self._running) and interrupt.signal is None and self._error is None:
+                while (self._queue.has_next() or self._running) and interrupt.signal is None and self._error is None:
                     self._step(REFRESH, launch=True)
                 if self._running:
                     reason = signal.Signals(interrupt.signal).name if interrupt.signal else repr(self._error)
@@ -345,8 +403,8 @@ class Sweep:
             time.sleep(_POLL)  # The error may come again at once.
 
     def _fill_slots(self) -> None:
-        while self._waiting and self._free:
-            run = self._waiting.popleft()
+        while self._free and self._queue.has_next():
+            run = self._queue.take(self._free[0])
             self.n_launched += 1
             self._on_launch(self.n_launched)
             if read_mark(run.run_dir)[0] == "finished":
@@ -355,7 +413,8 @@ class Sweep:
             attempt = _Attempt(run, self._free.pop(0))
             self._running.append(attempt)  # Before the start, so that the run is ended whatever happens.
             attempt.start()
-            self._say(run, f"{'resumed' if attempt.resumes else 'launched'} in slot {attempt.slot} ({self.n_launched} of {len(self.runs)})")
+            of_all = "" if self._queue.n_runs is None else f" ({self.n_launched} of {self._queue.n_runs})"
+            self._say(run, f"{'resumed' if attempt.resumes else 'launched'} in slot {attempt.slot}{of_all}")
 
     def _wait(self, seconds: float) -> None:
         """Wait up to `seconds` for a process to end; only briefly if a run waits for its leftover processes."""
@@ -383,16 +442,19 @@ class Sweep:
         facts += [f"return {status.return_:.4g}"] if status.return_ is not None else []
         reason = f". {status.error}. See {attempt.outputs['stderr']}" if status.state == "failed" else ""
         self._say(attempt.run, f"{status.state} {', '.join(facts)}{reason}")
+        line = self._queue.ended(attempt.run, status)
+        if line is not None:
+            self._display.line(f"{datetime.now():%H:%M:%S} {line}")
         if status.state != "failed" or not attempt.failed_immediately:
             self._immediate_failures = 0
             return
         self._immediate_failures += 1
-        if self._immediate_failures == MAX_IMMEDIATE_FAILURES and self._waiting:
+        if self._immediate_failures == self._most_immediate_failures and self._queue.has_next():
             self.stopped_because = (
-                f"{MAX_IMMEDIATE_FAILURES} runs in a row failed before they logged anything, so no more are launched. "
+                f"{self._immediate_failures} runs in a row failed before they logged anything, so no more are launched. "
                 f"The last one, {attempt.run.name}: {status.error}"
             )
-            self._waiting.clear()
+            self._queue.close()
             self._display.line(f"{self.stopped_because}{' The launcher waits for the others.' if self._running else ''}")
 
     def _end(self, grace: float, number: int) -> None:
@@ -412,7 +474,9 @@ class Sweep:
         if not self._display.is_live:
             return
         n_ended = self.n_launched - len(self._running)
-        lines = [f"{n_ended} of {plural(len(self.runs), 'run')} ended, {len(self._running)} running"]
+        n_runs = self._queue.n_runs
+        ended = plural(n_ended, "run") if n_runs is None else f"{n_ended} of {plural(n_runs, 'run')}"
+        lines = [f"{ended} ended, {len(self._running)} running"]
         for attempt in self._running:
             status = run_status(attempt.run.run_dir)
             is_new = attempt.started <= time.time() - (status.age or 0)  # The row is not of an earlier attempt.

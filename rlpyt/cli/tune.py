@@ -1,0 +1,58 @@
+"""Search for good settings of a configuration, by asynchronous successive halving.
+
+A setting with a range is searched: log_uniform(a,b), uniform(a,b), integer(a,b), choice(a,b,...). Others are
+the same for all trials. Each trial trains a short time; the best third resumes and trains on, and so on.
+A search that ends early goes on with rlpyt resume DIR. rlpyt status DIR and rlpyt plot DIR show it.
+
+examples:
+  rlpyt tune cartpole ppo --set "algo.learning_rate=log_uniform(1e-4,1e-2)" --trials 30
+  rlpyt tune pendulum sac --set "algo.learning_rate=log_uniform(1e-4,3e-3)" "algo.batch_size=choice(64,256)"
+"""
+
+from __future__ import annotations
+
+import argparse
+
+LAUNCHING = ("log_dir", "affinity_code", "n_trials", "runs_per_trial", "min_steps", "eta", "proposals", "seed")
+CONFIGURATION = ("settings", "sampler", "smoke")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("names", metavar="NAME", nargs="+", help="module and key, e.g. cartpole ppo, or cartpole:ppo")
+    parser.add_argument(
+        "--set", metavar="SECTION.NAME=VALUE", help="ranges, and settings to change", nargs="+", default=[], dest="settings"
+    )
+    parser.add_argument("--trials", help="number of different settings; default: 30", type=int, default=30, dest="n_trials")
+    parser.add_argument("--runs", help="runs of each trial, with different seeds; default: 3", type=int, default=3, dest="runs_per_trial")
+    parser.add_argument("--min_steps", help="environment steps of the first rung; default: 1/27 of n_steps", type=float)
+    parser.add_argument("--eta", help="one in so many trials of a rung is promoted; default: 3", type=float, default=3)
+    parser.add_argument("--proposals", help="what proposes settings; default: optuna if it is installed", choices=("optuna", "random"))
+    parser.add_argument("--seed", help="seed of the proposals; runs have the seeds 0, 1, ...; default: 0", type=int, default=0)
+    parser.add_argument("--log_dir", help="directory of the search; default: made from module and key")
+    parser.add_argument("--affinity_code", help="processors and GPUs, and how many each run gets; default: as rlpyt info proposes")
+    parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, ...")
+    parser.add_argument("--smoke", help="tiny runs, to see whether everything works", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search."""
+    from pathlib import Path
+
+    from rlpyt.cli import train
+    from rlpyt.experiments import configs
+    from rlpyt.experiments.build import SAMPLERS
+    from rlpyt.experiments.train import split_key
+    from rlpyt.experiments.tune import search_configuration
+    from rlpyt.utils.launching.exp_launcher import StillRunning
+
+    if args.sampler is not None and "." not in args.sampler:
+        configs.look_up(args.sampler, SAMPLERS, "sampler named")
+    module, key = split_key(args.names[0]) if len(args.names) == 1 else args.names if len(args.names) == 2 else ("", "")
+    if not module:
+        raise ValueError(f"give module and key of one configuration, not {' '.join(args.names)}. (rlpyt train lists them.)")
+    try:
+        search_configuration(Path(train.__file__), module, key, **{name: getattr(args, name) for name in (*LAUNCHING, *CONFIGURATION)})
+    except StillRunning as error:
+        raise ValueError(str(error)) from None
+    return 0

@@ -1,0 +1,115 @@
+"""Searches for good settings of a configuration of `rlpyt.experiments.configs`; used by ``rlpyt tune``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlpyt.experiments.build import build
+from rlpyt.experiments.configs import look_up
+from rlpyt.experiments.train import configuration
+from rlpyt.runners.minibatch_rl import MinibatchRlBase
+from rlpyt.utils.launching.affinity import quick_affinity_code
+from rlpyt.utils.launching.halving import rungs
+from rlpyt.utils.launching.search import Search, run_search
+from rlpyt.utils.launching.space import Space, looks_like_range, read_range
+from rlpyt.utils.quick_args import arguments_of
+
+ETA = 3
+
+
+def search_configuration(
+    script: Path,
+    module: str,
+    key: str,
+    settings: Sequence[str],
+    n_trials: int = 30,
+    runs_per_trial: int = 3,
+    log_dir: Any = None,
+    affinity_code: str | None = None,
+    min_steps: float | None = None,
+    eta: float = ETA,
+    sampler: str | None = None,
+    smoke: bool = False,
+    seed: int = 0,
+    proposals: str | None = None,
+) -> Search:
+    """Search for good settings of a configuration, and return what was found.
+
+    The last rung is the run's `n_steps`. Runs save their replay buffer, so that promoted trials resume with it; set
+    ``runner.save_replay=False`` to save the space on the disk.
+
+    Args:
+        script: script that trains a configuration as a run of an experiment, see `rlpyt.experiments.train.build_and_train_in_slot`.
+        module: last part of a configuration module's name, such as "cartpole".
+        key: key of a configuration in the module, such as "ppo".
+        settings: settings with ranges, such as "algo.learning_rate=log_uniform(1e-4, 1e-2)", and changes for all trials.
+        log_dir: directory of the search, see `rlpyt.utils.launching.exp_launcher.run_experiments`; default "<module>_<key>_search".
+        affinity_code: processors and GPUs; None: all of this machine, as ``rlpyt info`` proposes.
+        min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or the log interval, if longer.
+        sampler, smoke: as in `rlpyt.experiments.train.build_and_train`.
+        n_trials, runs_per_trial, eta, seed, proposals: see `rlpyt.utils.launching.search.run_search`.
+
+    Raises:
+        ValueError: a name does not exist, or a value at an end of a range is not possible; raised before anything starts.
+    """
+    ranges, constants = with_ranges(settings)
+    if not any(setting.startswith("runner.save_replay=") for setting in constants):
+        constants = ["runner.save_replay=True", *constants]
+    config, _ = configuration(module, key, sampler, constants, smoke=smoke)
+    space: dict[str, dict[str, Any]] = {}
+    for setting in ranges:
+        name, _, text = setting.partition("=")
+        section, _, name = name.partition(".")
+        space.setdefault(look_up(section, config, "section"), {})[name] = read_range(text)
+    _check_corners(Space(space), module, key, sampler, constants, smoke)
+    n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
+    if min_steps is None:
+        min_steps = min(max(n_steps / eta**3, interval), n_steps)
+    first = rungs(n_steps, int(min_steps), eta)[0]
+    if first < interval:
+        raise ValueError(
+            f"The first rung, at {first:,} environment steps, comes before the first row of the log, at {interval:,}: "
+            f"make min_steps larger, or the interval shorter, with runner.log_interval_steps={first}."
+        )
+    words = ["--sampler", sampler] * (sampler is not None) + ["--smoke"] * smoke
+    return run_search(
+        script=script,
+        affinity_code=quick_affinity_code() if affinity_code is None else affinity_code,
+        space=space,
+        experiment_title=f"{module}_{key}_search" if log_dir is None else log_dir,
+        n_trials=n_trials,
+        max_steps=n_steps,
+        min_steps=first,
+        eta=eta,
+        runs_per_trial=runs_per_trial,
+        common_args=[f"{module}:{key}", *words, "--set", *constants],
+        seed=seed,
+        proposals=proposals,
+        train_command=["rlpyt", "train", module, key, *words, "--set", *constants],
+    )
+
+
+def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the settings that have ranges, and the others; ValueError for another form."""
+    ranges: list[str] = []
+    constants: list[str] = []
+    for setting in settings:
+        name, is_, text = setting.partition("=")
+        if not (is_ and "." in name):
+            raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=log_uniform(1e-4,1e-2).")
+        (ranges if looks_like_range(text) else constants).append(setting)
+    return ranges, constants
+
+
+def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool) -> None:
+    """Build the parts of a run with each extreme value; ValueError if one is not possible. No process is started."""
+    for values in space.corners():
+        build(*configuration(module, key, sampler, constants, space.variant(values), smoke), dict(set_affinity=False, workers_cpus=[0]), 0)
+
+
+def _log_interval(config: dict) -> int:
+    """Environment steps between two rows of the log."""
+    default = arguments_of(MinibatchRlBase)["log_interval_steps"].default
+    return int(config["runner"].get("log_interval_steps", default))

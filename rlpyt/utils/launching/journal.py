@@ -1,0 +1,160 @@
+"""The journal of a search: one line of JSON for each event, from which everything about the search is computed again.
+
+    {"event": "launch", "at": 1.0, "n_slots": 2}                   a launcher begins
+    {"event": "trial", "trial": 0, "values": [0.001]}              these settings are tried, up to rung 0
+    {"event": "begin", "trial": 0, "rung": 0, "run": 1, "slot": 0, "at": 1.0}
+    {"event": "end", "trial": 0, "rung": 0, "run": 1, "at": 9.0, "outcome": "reached", "return": 21.5, "steps": 2000}
+    {"event": "promote", "trial": 0, "rung": 1}                    the trial trains on, up to rung 1
+
+A run that has begun ends with the outcome "reached", "failed" (with "error") or "interrupted"; after the last one it begins again. Without
+an end, its launcher was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlpyt.utils.launching.halving import Trial, plain_number, promoted
+
+JOURNAL = "search.jsonl"
+
+
+class Journal:
+    """The file. One process at a time appends; others may read at any time.
+
+    Args:
+        path: the file, which is made if necessary. An incomplete last line, of a process killed while writing it, is removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        os.ftruncate(self._descriptor, sum(map(len, _complete_lines(path))))
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write an event. When this returns, the event survives everything; before, there is either all of it or nothing."""
+        line = (json.dumps(event) + "\n").encode()
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError("The disk is full: the journal of the search cannot be written.")
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the events so far, without an incomplete last line; [] without a file.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
+    if not path.exists():
+        return []
+    events = []
+    for number, line in enumerate(_complete_lines(path), 1):
+        try:
+            event = json.loads(line)
+            _CHECKS[event["event"]](event)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is damaged: line {number} is no event of a search ({error!r}).") from None
+        events.append(event)
+    return events
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+_CHECKS = dict(
+    launch=lambda event: (float(event["at"]), int(event["n_slots"])),
+    trial=lambda event: (int(event["trial"]), list(event["values"])),
+    begin=lambda event: (int(event["trial"]), int(event["rung"]), int(event["run"]), int(event["slot"]), float(event["at"])),
+    end=lambda event: (int(event["trial"]), int(event["rung"]), int(event["run"]), str(event["outcome"]), float(event["at"])),
+    promote=lambda event: (int(event["trial"]), int(event["rung"])),
+)
+
+
+class History:
+    """What the events say.
+
+    Args:
+        n_runs: runs of each trial.
+        rungs: environment steps of each rung.
+        eta: see `rlpyt.utils.launching.halving.promoted`.
+
+    Attributes:
+        trials: all trials, in the order of proposals.
+        scored: (environment steps of all runs so far, number of the trial, its rung, its score) in the order of time.
+        launches: for each launcher, when it began, its number of slots, and the (begin, end) of its runs; `end` is None while one runs.
+        last: when the last event of the last launcher was (seconds since the epoch).
+    """
+
+    def __init__(self, n_runs: int, rungs: Sequence[int], eta: float, events: Sequence[dict[str, Any]] = ()) -> None:
+        self.n_runs, self.rungs, self.eta = n_runs, list(rungs), eta
+        self.trials: list[Trial] = []
+        self.scored: list[tuple[int, int, int, float]] = []
+        self.launches: list[dict[str, Any]] = []
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: dict[str, Any]) -> None:
+        """Take note of an event."""
+        getattr(self, f"_{event['event']}")(event)
+        if "at" in event and self.launches:
+            self.launches[-1]["last"] = max(self.launches[-1]["last"], event["at"])
+
+    def _launch(self, event: dict[str, Any]) -> None:
+        self.launches.append(dict(at=event["at"], last=event["at"], n_slots=event["n_slots"], runs={}, ended=[]))
+
+    def _trial(self, event: dict[str, Any]) -> None:
+        self.trials.append(Trial(event["trial"], event["values"]))
+
+    def _promote(self, event: dict[str, Any]) -> None:
+        self.trials[event["trial"]].promote()
+
+    def _begin(self, event: dict[str, Any]) -> None:
+        self.launches[-1]["runs"][event["trial"], event["run"]] = event["at"]
+
+    def _end(self, event: dict[str, Any]) -> None:
+        trial, run_ID, launch = self.trials[event["trial"]], event["run"], self.launches[-1]
+        if (event["trial"], run_ID) in launch["runs"]:
+            launch["ended"].append((launch["runs"].pop((event["trial"], run_ID)), event["at"]))
+        if event.get("steps") is not None:
+            trial.steps[run_ID] = event["steps"]
+        if event["outcome"] == "failed":
+            trial.error = event.get("error") or "it failed"
+        elif event["outcome"] == "reached":
+            trial.returns[event["rung"]][run_ID] = plain_number(event.get("return"))
+            if len(trial.returns[event["rung"]]) == self.n_runs:
+                steps = sum(sum(each.steps.values()) for each in self.trials)
+                self.scored.append((steps, trial.number, event["rung"], trial.scores(self.n_runs)[event["rung"]]))
+
+    def to_promote(self, at_least: int = 0) -> Trial | None:
+        """Return the trial to promote now, or None, as `halving.promoted` does."""
+        return promoted(self.trials, len(self.rungs), self.n_runs, self.eta, at_least)
+
+    def waiting(self) -> list[tuple[Trial, int]]:
+        """Return trials with the run_IDs of their runs that have not reached the trial's rung, higher rungs first."""
+        active = sorted((trial for trial in self.trials if trial.error is None), key=lambda trial: (-trial.rung, trial.number))
+        return [(trial, run_ID) for trial in active for run_ID in range(self.n_runs) if run_ID not in trial.returns[trial.rung]]
+
+    def busy_share(self, until_last_begin: bool = False) -> float | None:
+        """Return the part of the time of all slots in which they had a run; None before any run has begun.
+
+        Args:
+            until_last_begin: count only the time until the last run of each launcher began. After that, slots have nothing to do.
+        """
+        busy = there = 0.0
+        for launch in self.launches:
+            begins = [begin for begin, _ in launch["ended"]] + list(launch["runs"].values())
+            if not begins:
+                continue
+            end = max(begins) if until_last_begin else launch["last"]
+            spans = [*launch["ended"], *((begin, end) for begin in launch["runs"].values())]
+            busy += sum(max(min(stop, end) - begin, 0.0) for begin, stop in spans)
+            there += launch["n_slots"] * (end - launch["at"])
+        return busy / there if there > 0 else None

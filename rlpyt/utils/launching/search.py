@@ -1,0 +1,383 @@
+"""Searches: many trials of a train script, of which only the good ones train on.
+
+    space = dict(algo=dict(learning_rate=log_uniform(1e-5, 1e-2)))
+    run_search("train.py", encode_affinity(n_cpu_core=8), space, "my_search", n_trials=30, max_steps=1e6)
+
+Trials are runs as those of `run_experiments`: the same scripts, slots and files. `rlpyt.utils.launching.halving` decides which trials are
+promoted; a promoted trial resumes its runs from their snapshots. A search writes only to its directory, which
+`rlpyt.utils.launching.search_dir` describes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlpyt.utils.launching.affinity import CODE
+from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, _no_text, _start
+from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
+from rlpyt.utils.launching.journal import JOURNAL, Journal
+from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
+from rlpyt.utils.launching.search_dir import BEST, SEARCH, Search, Settings, read_settings_of
+from rlpyt.utils.launching.search_status import format_search
+from rlpyt.utils.launching.space import Space
+from rlpyt.utils.launching.status import RunStatus, error_in, last_lines, plural, read_mark, run_status, says_complete
+from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
+from rlpyt.utils.launching.variant import as_saved, save_variant
+from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir, sole_writer
+from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
+from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, SEED, Number, checked, one_of
+from rlpyt.utils.text import printable
+
+MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
+_EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.
+_POLL = 0.2  # seconds between two looks at runs that are still ending
+
+
+@checked(
+    affinity_code=CODE,
+    space=DICTIONARY,
+    n_trials=COUNT,
+    max_steps=COUNT,
+    min_steps=COUNT._replace(optional=True),
+    eta=Number(2, finite=True),
+    runs_per_trial=COUNT,
+    common_args=LIST._replace(optional=True),
+    seed=SEED,
+    proposals=one_of(*METHODS, None),
+    train_command=LIST._replace(optional=True),
+    script=ANYTHING,
+    experiment_title=ANYTHING,
+)
+def run_search(
+    script: str | os.PathLike,
+    affinity_code: str,
+    space: Mapping,
+    experiment_title: str | os.PathLike,
+    n_trials: int,
+    max_steps: int | float,
+    min_steps: int | float | None = None,
+    eta: float = 3,
+    runs_per_trial: int = 3,
+    common_args: Sequence | None = None,
+    seed: int = 0,
+    proposals: str | None = None,
+    set_egl_device: bool = False,
+    train_command: Sequence[str] | None = None,
+) -> Search:
+    """Search for good settings on this machine, by asynchronous successive halving, and return what was found.
+
+    Each trial trains up to the first rung. The best of those there train on to the next one: they resume, in the same directories. A
+    failed trial counts as the worst. A run that is killed is launched again. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
+    launched again, with the same arguments or by `rerun_search`, the search goes on, also after SIGKILL. `n_trials` may be larger then.
+
+    Args:
+        script: script of a run, which is called as in `launch_experiment`. It uses `resume_from` for its runner, and keeps snapshots.
+        affinity_code: from `encode_affinity`, without a run slot.
+        space: a variant with ranges, see `rlpyt.utils.launching.space`.
+        experiment_title: name, or absolute path, of the directory.
+        n_trials: number of different settings to try.
+        max_steps: environment steps of the last rung. If the script's runs are longer, they pause there.
+        min_steps: environment steps that the first rung has at least; default `max_steps` / eta³. The rungs are `max_steps`, a fraction
+            1/eta of it, and so on.
+        eta: one in `eta` trials of a rung is promoted.
+        runs_per_trial: runs of each trial; they have the run_IDs 0, 1, ... The score is the interquartile mean of their returns.
+        common_args: arguments of the script for all runs, after the documented three.
+        seed: seed of the proposals.
+        proposals: "optuna" or "random"; None: Optuna if it is installed.
+        set_egl_device: see `launch_experiment`.
+        train_command: words of a command that trains with the settings that follow, as ``["rlpyt", "train", "cartpole", "ppo", "--set"]``
+            does. It is shown with the best settings.
+
+    Returns:
+        The search, with its trials.
+
+    Raises:
+        ValueError, TypeError, FileNotFoundError: arguments are wrong, or the directory is of another search; nothing has been started.
+        StillRunning: the same search, or one of its runs, is running.
+        SystemExit: with code 1 if no trial has a score, or 128 + n after signal n.
+    """
+    lowest = max(int(max_steps / eta**3), 1) if min_steps is None else int(min_steps)
+    settings = Settings(
+        script=os.fspath(script),
+        affinity_code=affinity_code,
+        space=as_saved(Space(space).as_saved()),
+        n_trials=int(n_trials),
+        rungs=rungs(int(max_steps), lowest, eta),
+        eta=eta,
+        runs_per_trial=int(runs_per_trial),
+        common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
+        seed=int(seed),
+        proposals=proposals or "",
+        set_egl_device=set_egl_device,
+        cwd=os.getcwd(),
+        train_command=[str(word) for word in train_command or ()],
+    )
+    return _run(settings, Path(get_log_dir(os.fspath(experiment_title))))
+
+
+@checked()
+def rerun_search(exp_dir: str | os.PathLike, affinity_code: str | None = None) -> Search:
+    """Go on with the search in a directory, with the arguments given to `run_search`; `affinity_code` replaces that of the first launch.
+
+    Returns, Raises:
+        See `run_search`. ValueError if `exp_dir` contains no search.
+    """
+    exp_dir = Path(exp_dir).absolute()
+    settings = read_settings_of(exp_dir)
+    if affinity_code is not None:
+        settings.affinity_code = affinity_code
+    return _run(settings, exp_dir)
+
+
+def _run(settings: Settings, exp_dir: Path) -> Search:
+    """Run what is left of a search, print its table, and return it; SystemExit after a signal, or if nothing was found."""
+    settings.experiment().check()
+    n_slots = settings.experiment().n_slots()
+    with ExitStack() as stack:
+        if (exp_dir / SEARCH).exists():
+            _check_same(settings, exp_dir)
+        elif exp_dir.is_dir() and any(exp_dir.iterdir()):
+            raise ValueError(f"{exp_dir} is not empty, and no search: give the search another directory.")
+        settings.proposals = settings.proposals or default_method()
+        exp_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            stack.enter_context(sole_writer(exp_dir, f"The search in {exp_dir} is running already, by another launcher."))
+        except RuntimeError as error:
+            raise StillRunning(str(error)) from None
+        queue = _SearchQueue(exp_dir, settings, n_slots)
+        stack.callback(queue.end)
+        search = queue.search
+        n_rungs = plural(len(settings.rungs), "rung")
+        steps = ", ".join(f"{each:,}" for each in settings.rungs)
+        say(
+            f"Search {printable(exp_dir)}: {plural(settings.n_trials, 'trial')} of {plural(settings.runs_per_trial, 'run')}, {n_rungs} "
+            f"({steps} steps), {n_slots} at a time. {settings.proposals.capitalize()} proposes.\n",
+            sys.stdout,
+        )
+        sweep = Sweep(queue, n_slots, lambda n: None, most_immediate_failures=MAX_IMMEDIATE_FAILURES * settings.runs_per_trial)
+        number = sweep.run()
+    say(f"\n{printable(format_search(search), keep=chr(10))}\n", sys.stdout)
+    if sweep.stopped_because:
+        say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
+    if number or sweep.stopped_because:
+        say(f"To go on: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
+    if number or search.best is None or sweep.stopped_because:
+        raise SystemExit(128 + number if number else 1)
+    return search
+
+
+def _check_same(settings: Settings, exp_dir: Path) -> None:
+    """Raise ValueError unless an earlier launch had the same settings; take its proposals if none are given."""
+    before = read_settings_of(exp_dir)
+    settings.proposals = settings.proposals or before.proposals
+    settings.n_trials = max(settings.n_trials, before.n_trials)
+    differences = settings.differences(before)
+    if differences:
+        raise ValueError(
+            f"{exp_dir} is of a search with other arguments. {'; '.join(differences)}. Give this one another directory, or launch it as "
+            "before. (Only n_trials, which may grow, and affinity_code may change.)"
+        )
+
+
+class _SearchQueue:
+    """Decides which run of a search takes the next free slot, and writes the journal.
+
+    Args:
+        exp_dir: directory of the search, locked by this process.
+        settings: the arguments, checked.
+        n_slots: number of simultaneous runs.
+    """
+
+    n_runs = None
+
+    def __init__(self, exp_dir: Path, settings: Settings, n_slots: int) -> None:
+        remove_stale_temporaries(exp_dir)
+        with atomic_write(exp_dir / SEARCH, "w", encoding="utf-8") as file:
+            json.dump(asdict(settings), file, indent=2)
+            file.write("\n")
+        self.search = Search(exp_dir, settings)
+        _wait_for_runs(self.search)
+        self._settings, self._experiment, self._history = settings, settings.experiment(), self.search.history
+        self._proposals = make_proposals(settings.proposals, self.search.space, settings.seed, exp_dir)
+        self._journal = Journal(exp_dir / JOURNAL)
+        self._next: tuple[Trial, int] | None = None
+        self._running: dict[str, tuple[Trial, int, int]] = {}  # name of a run -> trial, its rung, run_ID
+        self._retries: Counter = Counter()
+        self._is_closed = False
+        self._tell(event="launch", at=_now(), n_slots=n_slots)
+        self._proposals.note(self._history)
+
+    def end(self) -> None:
+        """Close the files."""
+        is_over = not self._is_closed and not self._history.waiting()
+        try:
+            if is_over:
+                self._proposals.close(self._history)
+        finally:
+            self._journal.close()
+
+    # What the sweep asks -------------------------------------------------------------------------------------------
+    def has_next(self) -> bool:
+        """Whether a run is to be started now. This decides which one, so it is to be called only if a slot is free."""
+        while self._next is None and not self._is_closed:
+            job = self._choose()
+            if job is None:
+                return False
+            if not self._is_settled(*job):
+                self._next = job
+        return self._next is not None and not self._is_closed
+
+    def take(self, slot: int) -> Run:
+        """Return the run that `has_next` has decided on."""
+        assert self._next is not None
+        (trial, run_ID), self._next = self._next, None
+        log_dir, args = self.search.trial_dir(trial), self._experiment.common_args
+        run = Run(
+            name=f"trial_{trial.number}/run_{run_ID}",
+            run_dir=log_dir / f"run_{run_ID}",
+            start=partial(_start, self._experiment, log_dir, run_ID, args),
+            pause_at=self._settings.rungs[trial.rung],
+        )
+        save_variant(self.search.variant(trial), log_dir)
+        self._tell(event="begin", trial=trial.number, rung=trial.rung, run=run_ID, slot=slot, at=_now())
+        self._running[run.name] = trial, trial.rung, run_ID
+        return run
+
+    def ended(self, run: Run, status: RunStatus) -> str | None:
+        """Write how a run ended; return a line about its trial, if that has reached its rung or failed."""
+        trial, rung, run_ID = self._running.pop(run.name)
+        reached = reached_in(run.run_dir, self._settings.rungs[rung])
+        if reached is not None and status.state in ("paused", "finished"):
+            outcome: dict[str, Any] = dict(outcome="reached", **reached)
+        elif status.state == "interrupted" or status.exit_code in _EXITS_WHEN_KILLED:
+            outcome = self._killed(run, status)
+        else:
+            outcome = dict(outcome="failed", error=status.error or "it has logged no row", steps=status.steps)
+        return self._ended(trial, rung, run_ID, _now(), outcome)
+
+    def close(self) -> None:
+        """Start no more runs."""
+        self._is_closed = True
+
+    # Decisions -------------------------------------------------------------------------------------------------------
+    def _choose(self) -> tuple[Trial, int] | None:
+        """Return the trial and the run_ID to train next: of a trial on its way to a rung, of one to promote, or of a new one."""
+        running = {(trial.number, run_ID) for trial, _, run_ID in self._running.values()}
+        for trial, run_ID in self._history.waiting():
+            if (trial.number, run_ID) not in running:
+                return trial, run_ID
+        is_all_proposed = len(self.search.trials) >= self._settings.n_trials
+        trial_to_promote = self._history.to_promote(at_least=int(is_all_proposed and not running))
+        if trial_to_promote is not None:
+            self._tell(event="promote", trial=trial_to_promote.number, rung=trial_to_promote.rung + 1)
+            return trial_to_promote, 0
+        if not is_all_proposed:
+            values = self._proposals.propose(self._history)
+            self._tell(event="trial", trial=len(self.search.trials), values=values)
+            self._proposals.note(self._history)
+            return self.search.trials[-1], 0
+        return None
+
+    def _is_settled(self, trial: Trial, run_ID: int) -> bool:
+        """Whether a run need not be launched: it ended just before its launcher was killed, or it was solved at an earlier rung."""
+        run_dir = self.search.trial_dir(trial) / f"run_{run_ID}"
+        reached = reached_in(run_dir, self._settings.rungs[trial.rung])
+        state, facts = read_mark(run_dir)
+        outcome: dict[str, Any] = {}
+        if reached is not None:
+            outcome = dict(outcome="reached", **reached)
+        elif state == "failed" and facts.get("exit_code") not in _EXITS_WHEN_KILLED:
+            outcome = dict(outcome="failed", error=facts.get("error"), steps=run_status(run_dir).steps)
+        if outcome:
+            self._ended(trial, trial.rung, run_ID, _now(), outcome)
+        return bool(outcome)
+
+    def _killed(self, run: Run, status: RunStatus) -> dict[str, Any]:
+        """The outcome of a run that was killed: it is launched again, unless that has not helped several times."""
+        self._retries[run.name, status.steps] += 1
+        if self._retries[run.name, status.steps] < MOST_RETRIES or self._is_closed:
+            return dict(outcome="interrupted", steps=status.steps)
+        why = status.error or error_in(last_lines(run.run_dir / "stderr.log", 100)) or "it was told to end"
+        return dict(outcome="failed", error=f"{plural(MOST_RETRIES, 'time')} in a row: {why}", steps=status.steps)
+
+    def _ended(self, trial: Trial, rung: int, run_ID: int, at: float, outcome: Mapping[str, Any]) -> str | None:
+        self._tell(event="end", trial=trial.number, rung=rung, run=run_ID, at=at, **outcome)
+        n_runs = self._history.n_runs
+        is_scored = outcome["outcome"] == "reached" and len(trial.returns[rung]) == n_runs
+        if not is_scored and outcome["outcome"] != "failed":
+            return None
+        self._proposals.note(self._history)
+        if not is_scored:
+            return f"trial {trial.number} has failed, and counts as the worst: {outcome['error']}"
+        self._write_best()
+        score = trial.scores(n_runs)[rung]
+        there = [each.scores(n_runs)[rung] for each in self.search.trials if len(each.scores(n_runs)) > rung]
+        place = 1 + sum(other > score for other in there)
+        place_there = f"score {score:.4g}, place {place} of {len(there)} there"
+        shown = place_there if score > WORST else "no episode ended, so it counts as the worst"
+        return f"trial {trial.number} has reached rung {rung} ({self._settings.rungs[rung]:,} steps): {shown}"
+
+    def _write_best(self) -> None:
+        best = self.search.best
+        if best is not None:
+            facts = dict(trial=best.number, score=plain_number(self.search.score(best)), steps=self._history.rungs[best.rung])
+            with atomic_write(self.search.exp_dir / BEST, "w", encoding="utf-8") as file:
+                json.dump(dict(facts, variant=self.search.variant(best), command=self.search.train_command(best)), file, indent=2)
+                file.write("\n")
+
+    def _tell(self, **event: Any) -> None:
+        """Write an event, and take note of it."""
+        self._journal.append(event)
+        self._history.apply(event)
+
+
+def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
+    """Return the return at the first row of a run's log with at least so many environment steps, and the steps; None if it is not there.
+
+    A run is there only if it has ended in good order after that row, so that its snapshot is safe. A run that has finished earlier,
+    because it was solved or is shorter, is there with its last row.
+    """
+    state, _ = read_mark(run_dir)
+    has_log = (run_dir / "debug.log").exists()
+    if not (says_complete(run_dir) if has_log else state in ("paused", "finished")):
+        return None
+    try:
+        columns = read_columns(run_dir / PROGRESS)
+        at = columns[find_column(columns, STEPS_COLUMN)]
+    except (OSError, ValueError):
+        return None
+    rows = [i for i, each in enumerate(at) if each >= steps] or [len(at) - 1] * (state == "finished" and len(at) > 0)
+    if not rows:
+        return None
+    returns = columns[find_column(columns, *RETURN_COLUMNS)] if has_column(columns, *RETURN_COLUMNS) else []
+    last = [each for each in at if math.isfinite(each)][-1]
+    return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(last)}
+
+
+def _wait_for_runs(search: Search, is_late: Callable[[float], bool] = lambda seconds: seconds > SAVE_GRACE + END_GRACE) -> None:
+    """Wait until the runs of a launcher that was killed have ended, as the system tells them to; StillRunning if they do not."""
+    began = time.monotonic()
+    for trial in search.trials:
+        for run_ID in range(search.history.n_runs):
+            run_dir = search.trial_dir(trial) / f"run_{run_ID}"
+            while run_dir.exists() and run_status(run_dir).state == "running":
+                if is_late(time.monotonic() - began):
+                    raise StillRunning(f"{run_dir} is still running: wait until it has ended, or end it.")
+                time.sleep(_POLL)
+
+
+def _now() -> float:
+    return round(time.time(), 3)

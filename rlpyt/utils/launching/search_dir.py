@@ -1,0 +1,131 @@
+"""The directory of a search: its arguments, and what its journal tells.
+
+<exp_dir>/search.json                 arguments of the search
+         /search.jsonl                its journal, see `rlpyt.utils.launching.journal`
+         /best.json                   the best settings so far
+         /optuna.log                  the study of Optuna, if it proposes
+         /trial_<n>/variant_config.json
+         /trial_<n>/run_<ID>/         as in experiments
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from rlpyt.utils.launching.exp_launcher import Experiment
+from rlpyt.utils.launching.halving import WORST, Trial, ranked
+from rlpyt.utils.launching.journal import JOURNAL, History, read_journal
+from rlpyt.utils.launching.space import Space
+
+SEARCH, BEST = "search.json", "best.json"
+_MAY_CHANGE = ("affinity_code", "n_trials", "cwd")
+
+
+@dataclass
+class Settings:
+    """The arguments of `run_search`, as saved in the directory; `rungs` are environment steps, `proposals` is "" if it was None."""
+
+    script: str
+    affinity_code: str
+    space: dict
+    n_trials: int
+    rungs: list[int]
+    eta: float
+    runs_per_trial: int
+    common_args: list[str]
+    seed: int
+    proposals: str
+    set_egl_device: bool
+    cwd: str
+    train_command: list[str]
+
+    def experiment(self) -> Experiment:
+        """Return the arguments that each run's command needs."""
+        return Experiment(
+            script=self.script,
+            affinity_code=self.affinity_code,
+            runs_per_setting=[self.runs_per_trial],
+            variants=[{}],
+            log_dirs=["trial_0"],
+            common_args=self.common_args,
+            runs_args=[[]],
+            set_egl_device=self.set_egl_device,
+            cwd=self.cwd,
+        )
+
+    def differences(self, before: Settings) -> list[str]:
+        """Return what differs from an earlier launch, apart from what may change."""
+        both = {field.name: (getattr(before, field.name), getattr(self, field.name)) for field in fields(self)}
+        both["script"] = before.experiment().script_path(), self.experiment().script_path()
+        return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
+
+
+def is_search(directory: str | os.PathLike) -> bool:
+    """Whether this is the directory of a search."""
+    return Path(directory, SEARCH).is_file()
+
+
+def read_settings_of(exp_dir: Path) -> Settings:
+    """Return the settings of the search in a directory; ValueError if they cannot be read."""
+    try:
+        saved = json.loads((exp_dir / SEARCH).read_text(encoding="utf-8"))
+        settings = Settings(**{field.name: saved[field.name] for field in fields(Settings)})
+        Space.read(settings.space)
+        return settings
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{exp_dir} is not the directory of a search: its {SEARCH} cannot be read ({error!r}).") from None
+
+
+class Search:
+    """A search in a directory, as far as its journal tells.
+
+    Args:
+        exp_dir: the directory.
+        settings: the arguments; None reads them.
+
+    Attributes:
+        history: the trials and what has become of them.
+    """
+
+    def __init__(self, exp_dir: str | os.PathLike, settings: Settings | None = None) -> None:
+        self.exp_dir = Path(exp_dir)
+        self.settings = read_settings_of(self.exp_dir) if settings is None else settings
+        self.space = Space.read(self.settings.space)
+        events = read_journal(self.exp_dir / JOURNAL)
+        self.history = History(self.settings.runs_per_trial, self.settings.rungs, self.settings.eta, events)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials, in the order of proposals."""
+        return self.history.trials
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial: of those at the highest rung, the one with the highest score; None if no trial has a score."""
+        best = ranked(self.trials, self.history.n_runs)[:1]
+        return best[0] if best and best[0].error is None and self.score(best[0]) > WORST else None
+
+    def score(self, trial: Trial) -> float:
+        """Return the score of a trial at the highest rung it has reached; WORST without one."""
+        scores = trial.scores(self.history.n_runs)
+        return scores[-1] if scores else WORST
+
+    def variant(self, trial: Trial) -> dict:
+        """Return the variant of a trial, as in its variant_config.json."""
+        return self.space.variant(self.space.values(trial.values))
+
+    def train_command(self, trial: Trial) -> str | None:
+        """Return the command that trains with the settings of a trial; None if the search was given no such command."""
+        if not self.settings.train_command:
+            return None
+        changes = self.space.variant(self.space.values(trial.values))
+        settings = [f"{section}.{name}={value!r}" for section, values in changes.items() for name, value in values.items()]
+        return shlex.join([*self.settings.train_command, *settings])
+
+    def trial_dir(self, trial: Trial) -> Path:
+        """Return the directory of a trial."""
+        return self.exp_dir / f"trial_{trial.number}"

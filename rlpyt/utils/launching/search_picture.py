@@ -1,0 +1,82 @@
+"""A picture of a search: scores at the rungs, the best so far, which settings matter, and the settings of all trials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlpyt.utils.launching.halving import WORST, best_so_far, ranked
+from rlpyt.utils.launching.search_dir import Search
+from rlpyt.utils.launching.search_status import importances
+from rlpyt.utils.launching.space import Choice
+from rlpyt.utils.plotting import _figure_maker, _literal, _picture_paths, _save
+
+
+def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) -> list[str]:
+    """Draw the search in a directory; return the paths of the pictures.
+
+    Args:
+        exp_dir: directory of the search.
+        path: file .png, .svg or .pdf; without an extension, a PNG and an SVG.
+        title: title; default the name of the directory.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: it is not the directory of a search, or no trial has a score yet.
+    """
+    make_figure, paths, search = _figure_maker(), _picture_paths(path), Search(exp_dir)
+    n_runs = search.history.n_runs
+    scored = [trial for trial in reversed(ranked(search.trials, n_runs)) if search.score(trial) > WORST]  # The best last, on top.
+    if not scored:
+        raise ValueError(f"No trial of {exp_dir} has a score yet: wait until one has reached the first rung.")
+    figure = make_figure(figsize=(11, 8), dpi=110, layout="constrained")
+    figure.suptitle(_literal(title or search.exp_dir.resolve().name))
+    grid = figure.add_gridspec(2, 2)
+    colors = _colors(len(scored))
+
+    rungs = figure.add_subplot(grid[0, 0])
+    for trial, color in zip(scored, colors):
+        scores = [score for score in trial.scores(n_runs) if score > WORST]
+        rungs.plot(search.history.rungs[: len(scores)], scores, marker="o", markersize=4, color=color, linewidth=1.2)
+    rungs.set_xscale("log")
+    rungs.set_xticks(search.history.rungs, [f"{steps:,}" for steps in search.history.rungs])
+    rungs.set_xticks([], minor=True)
+    rungs.set(title="scores at the rungs", xlabel="environment steps of a run", ylabel="return (interquartile mean of the runs)")
+
+    best = figure.add_subplot(grid[0, 1])
+    history = best_so_far([(steps, score) for steps, _, _, score in search.history.scored if score > WORST])
+    end = search.history.scored[-1][0]
+    best.step([*(steps for steps, _ in history), end], [*(score for _, score in history), history[-1][1]], where="post", color="tab:blue")
+    best.set(title="best so far", xlabel="environment steps of all runs", ylabel="score")
+
+    bars = figure.add_subplot(grid[1, 0])
+    importance = importances(search)
+    names = [_literal(name) for name in importance]
+    bars.barh(names[::-1], [0 if math.isnan(value) else value for value in importance.values()][::-1], color="tab:blue")
+    bars.set(title="importance: part of the ranks that one setting explains", xlabel="adjusted R², first rung", xlim=(0, 1))
+
+    _parallel(figure.add_subplot(grid[1, 1]), search, scored, colors)
+    return [_save(figure, each) for each in paths]
+
+
+def _parallel(axes: Any, search: Search, scored: list, colors: list) -> None:
+    """Draw each trial as a line through its settings, each between the ends of its range; the last axis is the score's rank."""
+    ranges = list(search.space.ranges.values())
+    for place, (trial, color) in enumerate(zip(scored, colors)):
+        ys = [range_.position(value) for range_, value in zip(ranges, trial.values)] + [place / max(len(scored) - 1, 1)]
+        axes.plot(range(len(ys)), ys, color=color, linewidth=1.2, alpha=0.8)
+    labels = [name.rpartition(".")[2] for name in search.space.names]
+    axes.set_xticks(range(len(labels) + 1), [*map(_literal, labels), "rank"])
+    for x, range_ in enumerate(ranges):
+        ends = [range_.values[0], range_.values[-1]] if isinstance(range_, Choice) else [range_.low, range_.high]
+        for y, end in enumerate(ends):
+            text = f"{end:.3g}" if isinstance(end, float) else str(end)
+            axes.annotate(_literal(text), (x, y), textcoords="offset points", xytext=(3, -10 if y == 0 else 4), fontsize=8)
+    axes.set(title="settings of all trials, the best in yellow", ylim=(-0.1, 1.1), yticks=[])
+
+
+def _colors(n: int) -> list:
+    """Colours from dark (the first) to yellow (the last)."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](i / max(n - 1, 1)) for i in range(n)]

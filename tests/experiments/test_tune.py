@@ -1,0 +1,127 @@
+"""Searches of configurations: what is refused, and that a promoted trial is a run that was never interrupted."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+from tiers import full, processes
+
+from rlpyt.cli import train as train_command
+from rlpyt.experiments import train, tune
+from rlpyt.experiments.trust import check_experiment
+from rlpyt.runners.snapshots import load_snapshot
+from rlpyt.utils.launching.affinity import encode_affinity, prepend_run_slot
+from rlpyt.utils.launching.search import Search
+
+ONE_SLOT = encode_affinity(n_cpu_core=1, set_affinity=False)
+RANGE = "algo.learning_rate=log_uniform(1e-4, 1e-2)"
+SCRIPT = train_command.__file__
+SMALL = {
+    "ppo": ("runner.n_steps=2048", "runner.log_interval_steps=256", "algo.epochs=2", "sampler.eval_n_envs=2", "sampler.eval_max_steps=200"),
+    "dqn": (
+        "runner.n_steps=512",
+        "runner.log_interval_steps=64",
+        "algo.min_steps_learn=96",
+        "algo.replay_size=400",
+        "sampler.eval_n_envs=0",
+    ),
+}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The arguments of the search that would be launched, instead of a search."""
+    given = {}
+    monkeypatch.setattr(tune, "run_search", lambda **kwargs: given.update(kwargs))
+    return given
+
+
+def search(key, *settings, **kwargs):
+    return tune.search_configuration(SCRIPT, "cartpole", key, settings, affinity_code=ONE_SLOT, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (
+            ["algo.learning_rat=uniform(0, 1)"],
+            "There is no setting of PPO (section algo) named 'learning_rat'. Did you mean 'learning_rate'",
+        ),
+        (["alg.learning_rate=uniform(0, 1)"], "There is no section 'alg'. Did you mean 'algo'"),
+        (["algo.learning_rate=unifrom(0, 1)"], "There is no range 'unifrom'. Did you mean 'uniform'"),
+        (["learning_rate=uniform(0, 1)"], "must be of the form section.name=value"),
+        (["algo.learning_rate"], "must be of the form section.name=value"),
+        (["algo.learning_rate=1e-3"], "The search space has no range"),
+        (["algo.discount=uniform(0.9, 1.1)"], "discount=1.1 is not possible"),  # One end of it.
+        (["algo.epochs=choice(4, zero)"], "epochs='zero' is not possible"),
+        ([RANGE, "algo.epoch=4"], "Did you mean 'epochs'"),
+        ([RANGE, "runner.log_interval_steps=9e4"], "comes before the first row of the log, at 90,000"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_starts(launched, settings, message):
+    with pytest.raises(ValueError) as error:
+        search("ppo", *settings, min_steps=1e4)
+    assert message in str(error.value) and not launched
+
+
+def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
+    search("ppo", RANGE, "algo.epochs=4", "env.id=CartPole-v0", n_trials=7, sampler="serial")
+    assert launched["max_steps"] == 100_000 and launched["min_steps"] == 11_112 and launched["n_trials"] == 7
+    constants = ["runner.save_replay=True", "algo.epochs=4", "env.id=CartPole-v0"]
+    assert launched["common_args"] == ["cartpole:ppo", "--sampler", "serial", "--set", *constants]
+    assert launched["train_command"] == ["rlpyt", "train", "cartpole", "ppo", "--sampler", "serial", "--set", *constants]
+
+
+def rows(run_dir):
+    """The table without what is measured in seconds."""
+    with open(run_dir / "progress.csv") as file:
+        return [
+            {name: value for name, value in row.items() if "Time" not in name and "PerSecond" not in name} for row in csv.DictReader(file)
+        ]
+
+
+@full
+@processes
+@pytest.mark.parametrize("key", SMALL)
+def test_a_promoted_trial_is_the_uninterrupted_run(key, tmp_path, capsys):
+    limits = dict(n_trials=2, runs_per_trial=1, eta=2, min_steps=dict(ppo=512, dqn=128)[key])
+    found = search(key, RANGE, *SMALL[key], log_dir=tmp_path / "exp", proposals="random", **limits)
+    best, whole = found.best, tmp_path / "whole"
+    assert best.rung == 2 and len(found.history.rungs) == 3
+    shutil.copytree(found.trial_dir(best), whole, ignore=lambda directory, names: [name for name in names if name.startswith("run_")])
+    settings = ["runner.save_replay=True", *SMALL[key]]
+    train.build_and_train_in_slot(prepend_run_slot(0, ONE_SLOT), str(whole), 0, f"cartpole:{key}", settings=settings)
+    promoted = found.trial_dir(best) / "run_0"
+    assert (promoted / "progress.2.csv").exists()  # It was resumed twice.
+    assert rows(promoted) == rows(whole / "run_0")
+    (_, a), (_, b) = (load_snapshot(run_dir) for run_dir in (promoted, whole / "run_0"))
+    for part in ("agent_state_dict", "optimizer_state_dict"):
+        torch.testing.assert_close(a[part], b[part], rtol=0, atol=0, equal_nan=True)
+    # The command with the best settings is one that trains.
+    command = json.loads((tmp_path / "exp" / "best.json").read_text())["command"].split()
+    assert command[:4] == ["rlpyt", "train", "cartpole", key] and f"algo.learning_rate={best.values[0]!r}" in command
+    config, _ = train.configuration("cartpole", key, settings=command[command.index("--set") + 1 :])
+    assert config["algo"]["learning_rate"] == best.values[0]
+
+
+def test_the_search_of_somebody_else_is_not_resumed_without_trust(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved = dict(
+        affinity_code=ONE_SLOT, space=dict(ranges=[[["algo", "learning_rate"], "uniform(0, 1)"]], constants={}), n_trials=1, rungs=[9]
+    )
+    saved.update(eta=3, runs_per_trial=1, seed=0, proposals="random", set_egl_device=False, cwd="/", train_command=[])
+    for script, args, is_fine in (
+        (SCRIPT, ["cartpole:ppo", "--set", "algo.epochs=4"], True),
+        (SCRIPT, ["cartpole:ppo", "--sampler", "os.system"], False),
+        (SCRIPT, ["cartpole:ppo", "--set", "env.id=evil:CartPole-v1"], False),
+        ("/usr/bin/evil.py", ["cartpole:ppo"], False),
+    ):
+        (tmp_path / "search.json").write_text(json.dumps(dict(saved, script=str(script), common_args=args)))
+        assert Search(tmp_path).trials == []
+        if is_fine:
+            check_experiment(tmp_path)
+        else:
+            with pytest.raises(ValueError, match="--trust"):
+                check_experiment(tmp_path)

@@ -1,0 +1,396 @@
+"""Searches: whatever is killed, and whenever, a search ends with the same trials as if nothing had happened.
+
+Runs are small programs without rlpyt. Launchers are processes forked from this one.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from tiers import full, processes, thinned
+
+from rlpyt.utils.launching import journal as journals
+from rlpyt.utils.launching.affinity import encode_affinity
+from rlpyt.utils.launching.exp_launcher import StillRunning
+from rlpyt.utils.launching.journal import Journal, read_journal
+from rlpyt.utils.launching.search import Search, rerun_search, run_search
+from rlpyt.utils.launching.search_status import facts, format_search, importances
+from rlpyt.utils.launching.space import choice, integer, log_uniform
+from rlpyt.utils.launching.status import experiment_status
+from rlpyt.utils.logging.runs import read_columns
+from rlpyt.utils.misc import atomic_write
+
+pytestmark = [processes, pytest.mark.timeout(280)]
+ONE_SLOT = encode_affinity(n_cpu_core=1, set_affinity=False)
+TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)
+SPACE = dict(algo=dict(rate=log_uniform(1e-3, 1.0), n=integer(1, 9)), kind=choice("a", "b"))
+RUNGS = [20, 60, 180]  # env steps; a row, and a snapshot, every 10
+
+TRAIN = """
+import csv, json, os, sys, time
+
+slot_affinity_code, log_dir, run_ID, do = sys.argv[1:]
+with open(os.path.join(log_dir, "variant_config.json")) as file:
+    variant = json.load(file)
+run_dir = os.path.join(log_dir, "run_" + run_ID)
+snapshot, resume = os.path.join(run_dir, "params.pkl"), os.environ["RLPYT_RESUME_FROM"]
+rate, pause_at = variant["algo"]["rate"], int(os.environ["RLPYT_PAUSE_AT"])
+state = dict(rows=[], x=float(run_ID))
+if resume:
+    with open(snapshot) as file:
+        state = json.load(file)
+with open(os.path.join(run_dir, "calls.jsonl"), "a") as file:
+    file.write(json.dumps(dict(resume=bool(resume), pause_at=pause_at, begins_at=10 * len(state["rows"]))) + "\\n")
+
+
+def write(path, text):
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+if do == "kill itself at once":
+    os.kill(os.getpid(), 9)
+if do == "fail" and rate > 0.1:
+    raise ValueError("the rate is too high")
+while 10 * len(state["rows"]) < min(pause_at, 180):
+    time.sleep(0.01)
+    state["x"] = 0.9 * state["x"] + rate * (1 + variant["algo"]["n"])
+    state["rows"].append([10 * len(state["rows"]) + 10, "" if do == "no returns" else state["x"]])
+    table = [["Diagnostics/CumSteps", "ReturnAverage"], *state["rows"]]
+    write(os.path.join(run_dir, "progress.csv"), "".join(f"{a},{b}\\n" for a, b in table))
+    write(snapshot, json.dumps(state))
+    if do == "solve" and len(state["rows"]) == 4:
+        break
+    if do == "kill itself" and len(state["rows"]) == 2 + int(run_ID):
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def search(train, exp_dir, do="succeed", n_trials=9, affinity_code=ONE_SLOT, space=SPACE, **settings):
+    settings = dict(dict(max_steps=180, min_steps=20, runs_per_trial=2, proposals="random"), **settings)
+    return run_search(train, affinity_code, space, exp_dir, n_trials, common_args=[do], **settings)
+
+
+def result(exp_dir):
+    """Everything that a search has decided and measured."""
+    return [(trial.values, trial.rung, trial.returns, trial.steps, trial.error) for trial in Search(exp_dir).trials]
+
+
+def calls(run_dir):
+    return [json.loads(line) for line in (Path(run_dir) / "calls.jsonl").read_text().splitlines()]
+
+
+def check_nothing_was_lost_or_done_twice(exp_dir):
+    events = read_journal(exp_dir / "search.jsonl")
+    reached = [(e["trial"], e["rung"], e["run"]) for e in events if e["event"] == "end" and e["outcome"] == "reached"]
+    assert len(reached) == len(set(reached))
+    for run in experiment_status(exp_dir):
+        assert run.state in ("paused", "finished")
+        steps = read_columns(run.run_dir / "progress.csv")["Diagnostics/CumSteps"]
+        assert steps == [10.0 * (i + 1) for i in range(len(steps))] and steps[-1] in RUNGS
+
+
+class Launcher:
+    """A launcher in a forked process, which leads a session. `before` is called in it first."""
+
+    def __init__(self, work, tmp_path, before=lambda: None):
+        self.output = tmp_path / "launcher.log"
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                os.setsid()
+                output = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                os.dup2(output, 1)
+                os.dup2(output, 2)
+                sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+                before()
+                work()
+                code = 0
+            except SystemExit as end:
+                code = end.code
+            except BaseException:
+                traceback.print_exc(file=sys.stderr)
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def wait(self):
+        """Return the exit code, minus the number of the signal that killed it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def is_over(self):
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The result of a search in one slot, to which nothing happens."""
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    (directory / "train.py").write_text(TRAIN)
+    search(directory / "train.py", directory / "exp")
+    return result(directory / "exp")
+
+
+# --- What a search does -------------------------------------------------------------------------------------------------
+def test_good_trials_resume_and_the_others_stay(train, tmp_path, capsys):
+    found = search(train, tmp_path / "exp", affinity_code=TWO_SLOTS)
+    assert len(found.trials) == 9 and found.best.rung == 2
+    check_nothing_was_lost_or_done_twice(tmp_path / "exp")
+    at_first = {trial.number: trial.scores(2)[0] for trial in found.trials}
+    best_at_first = max(at_first, key=at_first.get)
+    assert found.trials[best_at_first].rung > 0
+    for trial in found.trials:
+        for run_ID in range(2):
+            made = calls(tmp_path / "exp" / f"trial_{trial.number}" / f"run_{run_ID}")
+            assert [call["begins_at"] for call in made] == [0, *RUNGS][: trial.rung + 1]
+            assert [call["pause_at"] for call in made] == RUNGS[: trial.rung + 1]
+    out = capsys.readouterr().out
+    assert "Importance (adjusted R²" in out and "% saved" in out and f"Best: trial {found.best.number}" in out
+    assert json.loads((tmp_path / "exp" / "best.json").read_text())["variant"] == found.variant(found.best)
+
+
+@full
+def test_trials_do_not_depend_on_the_number_of_slots_until_one_is_promoted(train, tmp_path, uninterrupted):
+    search(train, tmp_path / "exp", affinity_code=TWO_SLOTS)
+    both = zip(result(tmp_path / "exp"), uninterrupted)
+    assert all((a[0], a[2][0]) == (b[0], b[2][0]) for a, b in both)
+
+
+@full
+def test_failed_trials_are_the_worst_and_reported(train, tmp_path, capsys):
+    space = dict(algo=dict(rate=choice(0.01, 0.02, 0.5, 0.03), n=1))
+    found = search(train, tmp_path / "exp", "fail", space=space, n_trials=12)
+    failed = [trial for trial in found.trials if trial.values == [0.5]]
+    assert failed and all("the rate is too high" in trial.error and trial.rung == 0 for trial in failed)
+    assert found.best.values == [0.03]  # 0.5 would have the highest return.
+    out = capsys.readouterr().out
+    assert f"trial {failed[0].number} has failed, and counts as the worst: ValueError: the rate is too high" in out
+    assert f"failed: {', '.join(f'trial_{trial.number}' for trial in failed)}: ValueError" in format_search(found)
+    # Their second runs were not started.
+    assert all(len(list((tmp_path / "exp" / f"trial_{trial.number}").glob("run_*"))) == 1 for trial in failed)
+
+
+def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        search(train, tmp_path / "exp", "fail", space=dict(algo=dict(rate=choice(0.5, 0.6), n=1)), n_trials=50)
+    assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) <= 7
+    assert "runs in a row failed before they logged anything" in capsys.readouterr().out
+
+
+def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path):
+    with pytest.raises(SystemExit):
+        search(train, tmp_path / "exp", "no returns", n_trials=3)
+    found = Search(tmp_path / "exp")
+    assert found.best is None and [trial.rung for trial in found.trials] == [0] * 3
+
+
+@full
+def test_runs_that_are_solved_early_are_not_launched_again(train, tmp_path):
+    found = search(train, tmp_path / "exp", "solve")
+    assert found.best.rung == 2 and found.history.rungs == RUNGS
+    for run in experiment_status(tmp_path / "exp"):
+        assert run.steps in (20, 40) and len(calls(run.run_dir)) == (1 if run.steps == 20 else 2)
+
+
+@full
+def test_a_run_that_is_killed_resumes(train, tmp_path):
+    """Run 0 is killed after two rows, run 1 after three."""
+    found = search(train, tmp_path / "exp", "kill itself", n_trials=1, min_steps=60, max_steps=60)
+    made = [[call["begins_at"] for call in calls(tmp_path / "exp" / "trial_0" / f"run_{run_ID}")] for run_ID in range(2)]
+    assert found.trials[0].error is None and made == [[0, 20], [0, 30]]
+
+
+def test_a_run_that_is_killed_again_and_again_has_failed(train, tmp_path):
+    with pytest.raises(SystemExit):
+        search(train, tmp_path / "exp", "kill itself at once", n_trials=1)
+    (trial,) = Search(tmp_path / "exp").trials
+    assert trial.error.startswith("5 times in a row: ended by SIGKILL") and len(calls(tmp_path / "exp" / "trial_0" / "run_0")) == 5
+
+
+@full
+def test_what_a_search_is_made_of_is_plain_data(train, tmp_path):
+    found = search(train, tmp_path / "exp")
+    told = json.loads(json.dumps(facts(found)))
+    assert told["best"] == found.best.number and len(told["trials"]) == 9 and set(importances(found)) == set(found.space.names)
+    assert [rung["steps"] for rung in told["rungs"]] == RUNGS and told["rungs"][0]["reached"] == 9
+    assert 0 < told["busy_share"] <= 1 and 0 < told["busy_share_until_last_begin"] <= 1
+    assert told["steps_if_restarting"] > told["steps_taken"] == sum(run.steps for run in experiment_status(tmp_path / "exp"))
+
+
+# --- What may happen to it ----------------------------------------------------------------------------------------------
+@full
+def test_a_search_may_grow(train, tmp_path, uninterrupted):
+    """As trials are decided on one after the other, the first ones are those of the shorter search."""
+    search(train, tmp_path / "exp", n_trials=2)
+    assert len(search(train, tmp_path / "exp", n_trials=9).trials) == 9
+    assert [each[0] for each in result(tmp_path / "exp")] == [each[0] for each in uninterrupted]
+    check_nothing_was_lost_or_done_twice(tmp_path / "exp")
+
+
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], quick=[signal.SIGINT]))
+def test_after_a_signal_it_goes_on(train, tmp_path, uninterrupted, number):
+    exp_dir = tmp_path / "exp"
+    launcher = Launcher(lambda: search(train, exp_dir), tmp_path)
+    wait_for_events(exp_dir, 20)
+    launcher.send(number)
+    assert launcher.wait() == 128 + number
+    assert f"To go on: rlpyt resume {exp_dir}" in launcher.output.read_text()
+    assert len(rerun_search(exp_dir).trials) == 9
+    assert result(exp_dir) == uninterrupted
+    check_nothing_was_lost_or_done_twice(exp_dir)
+
+
+@pytest.mark.parametrize("n_kills", thinned([3, 20], quick=[3]))
+@pytest.mark.parametrize("seed", thinned([0, 1], quick=[0]))
+def test_whatever_is_killed_whenever_nothing_is_lost(train, tmp_path, uninterrupted, n_kills, seed):
+    """Launchers and runs get signals at random moments, until so many launchers have died; a search that is over is followed by another."""
+    exp_dir, generator, n_dead = tmp_path / "exp_0", random.Random(seed), 0
+    while n_dead < n_kills:
+        launcher = Launcher(partial(search, train, exp_dir), tmp_path)
+        until = time.monotonic() + generator.uniform(0, 2.0)
+        while time.monotonic() < until and not launcher.is_over():
+            time.sleep(generator.uniform(0.2, 0.8))
+            kill_a_run(launcher.pid, generator)
+        number = generator.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+        launcher.send(number)
+        code = launcher.wait()
+        assert code in (-number, 128 + number, 0), launcher.output.read_text()
+        n_dead += code != 0
+        if code == 0 or n_dead == n_kills:
+            rerun_search(exp_dir)
+            assert result(exp_dir) == uninterrupted
+            check_nothing_was_lost_or_done_twice(exp_dir)
+            exp_dir = tmp_path / f"exp_{n_dead}"
+
+
+@pytest.mark.parametrize("how", thinned(["before", "half", "after"], quick=["half"]))
+def test_a_launcher_may_die_at_every_event(train, tmp_path, uninterrupted, how):
+    """Each launcher dies at the first, second, third ... line that it writes: before it, in the middle, or after it."""
+    exp_dir, code, n = tmp_path / "exp", None, 0
+    while code != 0:
+        n += 1
+        launcher = Launcher(lambda: search(train, exp_dir), tmp_path, before=lambda n=n: die_at(2 + n % 9, how))
+        code = launcher.wait()
+        assert code in (-signal.SIGKILL, 0) and n < 60, launcher.output.read_text()
+    assert n > 8
+    assert result(exp_dir) == uninterrupted
+    check_nothing_was_lost_or_done_twice(exp_dir)
+
+
+def die_at(n, how):
+    """Let this process die at the n-th event that it writes."""
+    append, events = Journal.append, []
+
+    def dying(self, event):
+        events.append(event)
+        if len(events) == n and how == "half":
+            line = json.dumps(event).encode()
+            os.write(self._descriptor, line[: len(line) // 2])
+        if len(events) != n or how == "after":
+            append(self, event)
+        if len(events) == n:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    journals.Journal.append = dying
+
+
+def kill_a_run(pid, generator):
+    try:
+        runs = psutil.Process(pid).children()
+        if runs:
+            generator.choice(runs).send_signal(generator.choice([signal.SIGKILL, signal.SIGTERM]))
+    except psutil.Error:
+        pass
+
+
+def wait_for_events(exp_dir, n):
+    deadline = time.monotonic() + 60
+    while len(read_journal(exp_dir / "search.jsonl")) < n:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_it_is_not_run_twice_at_the_same_time(train, tmp_path):
+    exp_dir = tmp_path / "exp"
+    launcher = Launcher(lambda: search(train, exp_dir), tmp_path)
+    wait_for_events(exp_dir, 3)
+    with pytest.raises(StillRunning, match="is running already, by another launcher"):
+        search(train, exp_dir)
+    launcher.send(signal.SIGKILL)
+    launcher.wait()
+
+
+# --- What is refused ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        (dict(eta=4), "eta: 3 before, 4 now"),
+        (dict(space=dict(SPACE, kind=choice("a", "c"))), "space: "),
+        (dict(do="other"), "common_args: ['succeed'] before, ['other'] now"),
+        (dict(runs_per_trial=1), "runs_per_trial: 2 before, 1 now"),
+    ],
+)
+def test_another_search_does_not_go_on_with_this_one(train, tmp_path, changed, message):
+    exp_dir = tmp_path / "exp"
+    search(train, exp_dir, n_trials=1, max_steps=20)
+    before = (exp_dir / "search.jsonl").read_bytes()
+    with pytest.raises(ValueError) as error:
+        search(train, exp_dir, **dict(dict(n_trials=1, max_steps=20), **changed))
+    assert message in str(error.value) and (exp_dir / "search.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "wrong, error, message",
+    [
+        (dict(space=dict(algo=dict(rate=1.0))), ValueError, "The search space has no range"),
+        (dict(n_trials=0), ValueError, "n_trials=0"),
+        (dict(proposals="optun"), ValueError, "proposals='optun'"),
+        (dict(min_steps=1000), ValueError, "min_steps=1,000, of the first rung"),
+        (dict(eta=1), ValueError, "eta=1"),
+        (dict(train="nowhere.py"), FileNotFoundError, "There is no script"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_started_or_written(train, tmp_path, wrong, error, message):
+    with pytest.raises(error, match=message):
+        search(**dict(dict(train=train, exp_dir=tmp_path / "exp"), **wrong))
+    assert not (tmp_path / "exp").exists()
+
+
+def test_a_directory_with_something_else_is_refused(train, tmp_path):
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "precious.txt").touch()
+    with pytest.raises(ValueError, match="is not empty, and no search"):
+        search(train, tmp_path / "exp")
+    with pytest.raises(ValueError, match="is not the directory of a search"):
+        rerun_search(tmp_path / "exp")
+
+
+def test_a_damaged_journal_is_named(train, tmp_path):
+    search(train, tmp_path / "exp", n_trials=1, max_steps=20)
+    path = tmp_path / "exp" / "search.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    with atomic_write(path) as file:
+        file.write(b"".join([lines[0], b'{"event": "tri\n', *lines[2:]]))
+    with pytest.raises(ValueError, match="search.jsonl is damaged: line 2 is no event"):
+        Search(tmp_path / "exp")

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from rlpyt.utils.text import notes_of, said, show
 
-COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info")
+COMMANDS = ("train", "plot", "results", "eval", "video", "resume", "status", "info")
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"

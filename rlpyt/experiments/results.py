@@ -102,8 +102,11 @@ class Row:
         return bool(run.steps) and run.steps[-1] >= self.n_steps
 
     def put(self, run: Run) -> None:
-        """Add a run, in the place of an earlier one with the same seed."""
-        self.runs = sorted([*(other for other in self.runs if other.seed != run.seed), run], key=lambda run: run.seed)
+        """Add a run, in the place of an earlier one with the same seed that got no further."""
+        by_seed = {other.seed: other for other in self.runs}
+        if run.seed not in by_seed or by_seed[run.seed].steps[-1:] <= run.steps[-1:]:
+            by_seed[run.seed] = run
+        self.runs = [by_seed[seed] for seed in sorted(by_seed)]
 
     @property
     def scores(self) -> np.ndarray:
@@ -123,10 +126,10 @@ class Table:
         return [row for row in self.rows.values() if (row.library == library if library else row.library != OURS)]
 
     def add(self, other: Table) -> None:
-        """Add the runs of another table. A run takes the place of an earlier one with the same seed; what people wrote about a row stays."""
+        """Add the runs of another table, as `Row.put` does; what people wrote about a row stays."""
         for key, new in other.rows.items():
             row = self.rows.setdefault(key, dataclasses.replace(new, runs=[]))
-            row.command, row.n_steps = new.command, new.n_steps
+            row.n_steps = new.n_steps
             for run in new.runs:
                 row.put(run)
 
@@ -256,19 +259,20 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     task = _task({name.partition(".")[2]: value for name, value in settings.items() if name.startswith("env.")} or params.get("env") or {})
     algorithm = str(settings.get("algo.class", params.get("algorithm", "unknown"))).rpartition(".")[2]
     command = shlex.join(map(str, record.get("command", [])))
-    name, known = str(params.get("name", "runs")), None
-    changed = changes_of(params)
-    if changed is not None:
-        name = params["configuration"]
-        known = labels.rows.get(name)
-        if library == OURS:
-            command = " ".join(["rlpyt train", *name.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])
-        name = " ".join([name, *changed])
+    name, changed = str(params.get("name", "runs")), changes_of(params)
+    row = Row(name, task, algorithm, int(n_steps), str(params.get("command", command)), library)
+    if changed is None:
+        return row, False
+    configuration = params["configuration"]
+    known = labels.rows.get(configuration)
     if known is not None:
-        task = known.task
-        algorithm = ", ".join([known.algorithm, *changed])
-    row = Row(name=name, task=task, algorithm=algorithm, n_steps=int(n_steps), command=str(params.get("command", command)), library=library)
-    return row, changed is not None
+        row.task, row.algorithm, row.goal = known.task, known.algorithm, known.goal
+    if known is not None and library == OURS and not changed:
+        row.command, row.reference = known.command, known.reference
+    elif library == OURS:
+        row.command = " ".join(["rlpyt train", *configuration.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])
+    row.name, row.algorithm = " ".join([configuration, *changed]), ", ".join([row.algorithm, *changed])
+    return row, True
 
 
 def _task(env: Mapping[str, Any]) -> str:
@@ -380,8 +384,7 @@ def origins(table: Table) -> str:
     """Return with what the runs were made, by the letters of `results`, in Markdown."""
     lines = []
     for i, made in enumerate(_origins(table)):
-        commit = f"commit {made['commit']}" if "commit" in made else "commit not recorded"
-        lines.append(f"* **{_letter(i)}**: {', '.join([commit, *(f'{name} {version}' for name, version in made.items() if name != 'commit')])}")
+        lines.append(f"* **{_letter(i)}**: {', '.join(f'{name} {version}' for name, version in made.items())}.")
     return "\n".join(lines) or "No run recorded with what it was made."
 
 
@@ -443,11 +446,12 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, 
     for x, y in pairs:
         probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement)
         body.append([x.task, _steps(x.n_steps), x.algorithm, y.algorithm, _score(x), _score(y), _with_interval(probability, _fraction)])
-    scaled = [pair for x, y in pairs if None not in (pair := (_normalized(x, scales), _normalized(y, scales)))]
+    both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in pairs]
+    scaled = [(x, y) for x, y in both if x is not None and y is not None]
     if len(scaled) > 1:
-        both = [_with_interval(stratified_bootstrap(each, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
+        means = [_with_interval(stratified_bootstrap(each, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
         probability = stratified_bootstrap([scores for pair in scaled for scores in pair], probability_of_improvement)
-        body.append([f"all {len(scaled)}, normalized", "", "", "", *both, _with_interval(probability, _fraction)])
+        body.append([f"all {len(scaled)}, normalized", "", "", "", *means, _with_interval(probability, _fraction)])
     lines = [_line(head), "|---" * len(head) + "|", *map(_line, body)]
     if scaled:
         lines += ["", _line(["runs that score", *(f"> {threshold:g}" for threshold in THRESHOLDS)]), "|---" * (len(THRESHOLDS) + 1) + "|"]

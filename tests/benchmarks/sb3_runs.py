@@ -9,6 +9,7 @@ environments of evaluation; it acts as it does in ours, by samples in PPO and by
 """
 
 import argparse
+import copy
 import csv
 import json
 import sys
@@ -114,7 +115,7 @@ def train(task, seed, run_dir):
     (run_dir / "params.json").write_text(json.dumps(params, indent=2) + "\n")
     set_random_seed(seed)
     env = make_vec_env(env_id, n_envs, seed=seed)
-    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=seed, device="cpu", **copy.deepcopy(settings))
     model.learn(n_steps, callback=Log(run_dir / "progress.csv", env_id, algorithm, interval, seed))
     (run_dir / "complete").touch()
 

@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--add", metavar="DIR", nargs="+", help="put the runs of these directories into the table")
-    what.add_argument(
-        "--compare", metavar="DIR", nargs="+", help="print the page of the runs in the first directory, compared with a second one or a table"
-    )
+    what.add_argument("--compare", metavar="DIR", nargs="+", help="print the page of these runs, compared with a second directory or table")
     parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
     parser.add_argument("--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone")
     parser.add_argument("--picture", metavar="FILE", help="also draw all curves, a panel for each task: a file .png, .svg or .pdf")
@@ -43,8 +41,10 @@ def run(args: argparse.Namespace) -> int:
     if args.compare:
         table = _compare(args.compare, table_path)
     else:
-        table = results.Table() if args.add and args.table and not table_path.exists() else results.read_table(_there(table_path, "--table"))
-        table.add(results.read_runs(args.add, table) if args.add else results.Table())
+        is_new = args.add and args.table and not table_path.exists()
+        table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
+        if args.add:
+            table.add(results.read_runs(args.add, table))
         page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table)
         if args.add:
             results.write_table(table, table_path)

@@ -507,21 +507,3 @@ def _fraction(value: float) -> str:
 def _steps(n: int) -> str:
     """100000 -> 100k, 2000000 -> 2M, 102144 -> 102k."""
     return f"{n / 1e6:g}M" if n >= 1e6 and n % 1e5 == 0 else f"{n / 1e3:.0f}k" if n >= 1e3 else str(n)
-
-
-# --- A row again ------------------------------------------------------------------------------------------------------
-def band(row: Row, scales: Mapping[str, tuple[float, float]]) -> float:
-    """Return the return below which a new run of a row is conspicuous: its worst run, less 5 % of the scale of its task."""
-    low, high = scales[row.task]
-    return float(row.scores.min()) - 0.05 * (high - low)
-
-
-def n_attempts(n_runs: int, probability: float = 1e-3) -> int:
-    """Return how many new runs must all be worse than the worst of `n_runs` earlier ones, if chance is to do this with less probability.
-
-    If all are drawn alike, each set of k runs is as probable to be the k worst of n + k: the probability is 1 / C(n + k, k).
-    """
-    k = 1
-    while math.comb(n_runs + k, k) * probability <= 1:
-        k += 1
-    return k

@@ -1,6 +1,7 @@
 """What several runs say together: means, performance profiles and probabilities of improvement, with confidence intervals.
 
-Arrays in, arrays out. Source: Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice", arXiv:2108.13264.
+Arrays in, arrays out. Source: Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice",
+arXiv:2108.13264.
 """
 
 from __future__ import annotations

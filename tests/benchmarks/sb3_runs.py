@@ -3,9 +3,9 @@
     PYTHON tests/benchmarks/sb3_runs.py cartpole:ppo --seeds 0 1 2 3 4 --out sb3_runs
     rlpyt results --add sb3_runs
 
-PYTHON is that of an environment with Stable-Baselines3; rlpyt need not be installed there. Each run is a directory with the progress.csv and
-params.json that `rlpyt results` and `rlpyt plot` read. As in ours, after each interval of the log the policy plays 20 episodes in
-environments of evaluation; it acts as it does in ours, by samples in PPO and by the mean in the others. Runs that are complete are skipped.
+PYTHON is that of an environment with Stable-Baselines3; rlpyt need not be installed there. Each run is a directory with the progress.csv
+and params.json that `rlpyt results` and `rlpyt plot` read. As in ours, the policy plays 20 episodes in environments of evaluation after
+each interval of the log. It acts as it does in ours, by samples in PPO and by the mean in the others. Runs that are complete are skipped.
 """
 
 import argparse

@@ -145,7 +145,7 @@ def test_the_stratified_bootstrap_resamples_the_runs_of_each_group(statistic):
 def test_statistics_are_those_of_rliable():
     metrics = pytest.importorskip("rliable.metrics")
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(8, 3)), rng.normal(0.3, size=(12, 3))  # [n_runs,n_tasks]; rliable trims whole runs: their number is divisible by 4.
+    x, y = rng.normal(size=(8, 3)), rng.normal(0.3, size=(12, 3))  # [n_runs,n_tasks]; rliable trims whole runs, here a quarter.
     x[0] = y[0]
     assert interquartile_mean_of_all([column[None] for column in x.T])[0] == pytest.approx(metrics.aggregate_iqm(x))
     pairs = [column[None] for task in range(3) for column in (x[:, task], y[:, task])]

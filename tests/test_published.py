@@ -1,8 +1,9 @@
 """A published row is still true: each day another one is trained again, with new seeds.
 
 If nothing has changed, the n runs of the row and k new ones are drawn alike, and each set of k among the n + k is as probable to be the k
-worst. So all k new ones are worse than the worst old one with probability 1 / C(n + k, k), whatever the distribution. The test asks for so
-many that this is less than 1 in 1000: 4 beside 10 old runs, 8 beside 5. A margin makes it rarer. Usually the first run is good, and ends it.
+worst. So all k new ones are worse than the worst old one with probability 1 / C(n + k, k), whatever the distribution. The test asks for as
+many as make this less than 1 in 1000: 4 beside 10 old runs, 8 beside 5. A margin makes it rarer. Usually the first new run is good, and
+ends the test.
 """
 
 import itertools

@@ -336,7 +336,8 @@ def results(table: Table) -> str:
     tasks = list(dict.fromkeys(row.task for row in table.rows.values()))
     for row in sorted(table.rows.values(), key=lambda row: tasks.index(row.task)):
         seconds = [run.seconds for run in row.runs if run.seconds is not None and row.is_complete(run)]
-        letters = sorted({_letter(made.index(run.made)) for run in row.runs if run.made})
+        letters = [_letter(i) for i in sorted({made.index(run.made) for run in row.runs if run.made})]
+        older = ["older"] if any(not run.made for run in row.runs) else []
         cells = [
             row.task if row.task != task else "",
             f"{row.algorithm}, {_steps(row.n_steps)}{'' if row.library == OURS else f', {row.library}'}",
@@ -344,10 +345,10 @@ def results(table: Table) -> str:
             _seeds(row),
             _score(row),
             _range(row.scores),
-            "" if row.goal is None else _number(row.goal),
+            "" if row.goal is None else f"{row.goal:,.6g}",
             row.reference,
             f"{np.median(seconds):,.0f}" if seconds else "",
-            ", ".join(letters),
+            ", ".join(letters + older),
         ]
         lines.append(_line(cells))
         task = row.task

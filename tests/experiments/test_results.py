@@ -125,7 +125,7 @@ def test_rows_name_what_they_were_made_with_by_a_letter():
     row, other = row_of("a", 1, 2, 3), row_of("b", 1, task="Other")
     row.runs[0].made, row.runs[2].made = dict(commit="abc", torch="2"), dict(torch="3")
     text = results.results(table_of(row, other))
-    assert cells(text, ["Task"])[-1] == "a, b" and cells(text, ["Other"])[-1] == ""
+    assert cells(text, ["Task"])[-1] == "a, b, older" and cells(text, ["Other"])[-1] == "older"
     assert results.origins(table_of(row, other)).splitlines() == ["* **a**: commit abc, torch 2.", "* **b**: torch 3."]
 
 

@@ -68,7 +68,8 @@ def _compare(paths: list[str], table_path: Path) -> Any:
     mine, *others = paths
     table = results.read_runs([mine], labels)
     if not others:
-        other, name = results.read_table(_there(table_path, "--table")), "the published table"
+        published = results.read_table(_there(table_path, "--table"))
+        other, name = results.Table({row.key: row for row in published.rows_of(results.OURS)}), "the published table"
     else:
         (name,) = others
         other = results.read_table(name) if Path(name).is_file() else results.read_runs([name], labels)

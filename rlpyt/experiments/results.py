@@ -42,6 +42,7 @@ from rlpyt.utils.logging.runs import (
     variant_dir,
 )
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.text import printable
 
 FORMAT = 1
 FEW = 3  # Rows with fewer runs are marked, and have no interval.
@@ -96,6 +97,11 @@ class Row:
     def key(self) -> str:
         """The name in files."""
         return self.name if self.library == OURS else f"{self.library} {self.name}"
+
+    @property
+    def label(self) -> str:
+        """The algorithm, with the library if it is not rlpyt."""
+        return self.algorithm if self.library == OURS else f"{self.algorithm}, {self.library}"
 
     def is_complete(self, run: Run) -> bool:
         """Whether a run took all its steps."""
@@ -218,19 +224,25 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     table = Table(scales=dict(labels.scales))
     places: dict[str, Path] = {}  # of rows that are no configurations
     for run_dir in find_runs(dirs):
-        params = read_params(run_dir / "params.json")
-        row, is_configuration = _row_of(params, labels)
-        place = variant_dir(run_dir)
-        if not is_configuration and places.setdefault(row.key, place) != place:
-            row.name = f"{row.name} in {place}"
-        table.rows.setdefault(row.key, row).put(_read_run(run_dir, params))
+        path = run_dir / "params.json"
+        params = read_params(path) if path.is_file() else {}
+        try:
+            row, is_configuration = _row_of(params, labels)
+            place = variant_dir(run_dir)
+            if not is_configuration and places.setdefault(row.key, place) != place:
+                row.name = f"{row.name} in {place}"
+            row = table.rows.setdefault(row.key, row)
+            row.put(_read_run(run_dir, params, unseeded=len(row.runs)))
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
     return table
 
 
-def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
+def _read_run(run_dir: Path, params: Mapping[str, Any], unseeded: int) -> Run:
+    """Read a run; `unseeded` is its number if it has no seed."""
     record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
     seed = record.get("seed", params.get("seed"))
-    run = Run(seed=int(params.get("run_ID", 0) if seed is None else seed), steps=[], returns=[], made=_made(record))
+    run = Run(seed=unseeded if seed is None else int(seed), steps=[], returns=[], made=_made(record))
     if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
         points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
         for steps, return_ in points:
@@ -340,7 +352,7 @@ def results(table: Table) -> str:
         older = ["older"] if any(not run.made for run in row.runs) else []
         cells = [
             row.task if row.task != task else "",
-            f"{row.algorithm}, {_steps(row.n_steps)}{'' if row.library == OURS else f', {row.library}'}",
+            f"{row.label}, {_steps(row.n_steps)}",
             f"`{row.command}`",
             _seeds(row),
             _score(row),
@@ -446,7 +458,7 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, 
     body = []
     for x, y in pairs:
         probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement)
-        body.append([x.task, _steps(x.n_steps), x.algorithm, y.algorithm, _score(x), _score(y), _with_interval(probability, _fraction)])
+        body.append([x.task, _steps(x.n_steps), x.label, y.label, _score(x), _score(y), _with_interval(probability, _fraction)])
     both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in pairs]
     scaled = [(x, y) for x, y in both if x is not None and y is not None]
     if len(scaled) > 1:
@@ -478,10 +490,9 @@ def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float
     """Return the curves (steps, returns) of all runs by task, and by algorithm."""
     panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
     for row in table.rows.values():
-        name = row.algorithm if row.library == OURS else f"{row.algorithm}, {row.library}"
         found = [(run.steps, run.returns) for run in row.runs if run.steps]
         if found:
-            panels.setdefault(row.task, {}).setdefault(name, []).extend(found)
+            panels.setdefault(row.task, {}).setdefault(row.label, []).extend(found)
     return panels
 
 
@@ -489,7 +500,7 @@ SECTIONS: dict[str, Callable[[Table], str]] = dict(results=results, origins=orig
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "|" + "|".join(f" {cell.replace('|', '&#124;')} " if cell else " " for cell in cells) + "|"
+    return "|" + "|".join(f" {printable(cell).replace('|', '&#124;')} " if cell else " " for cell in cells) + "|"
 
 
 def _with_interval(interval: Interval, form: Callable[[float], str]) -> str:

@@ -135,7 +135,7 @@ def test_rows_with_the_same_task_and_steps_are_compared_with_the_probability_of_
     others = [row_of("c", *range(5), library="X", n_steps=200), row_of("d", *range(5), library="X", task="Other")]
     text = results.against(table_of(ours, theirs, *others))
     line = cells(text, ["Task"])
-    assert line[:5] == ["Task", "100", "PPO", "PPO", "2.0 (2.0)"] and line[6].startswith("0.70 (")
+    assert line[:5] == ["Task", "100", "PPO", "PPO, X", "2.0 (2.0)"] and line[6].startswith("0.70 (")
     assert len(text.splitlines()) == 3 and "| rlpyt | X |" in text
 
 
@@ -216,6 +216,26 @@ def test_a_run_takes_the_place_of_an_earlier_one_with_its_seed_that_got_no_furth
     table.add(table_of(row, row_of("new", 3)))
     assert list(table.rows) == ["name", "new"] and list(table.rows["name"].scores) == [5, 2, 7]
     assert table.rows["name"].reference == "by hand"
+
+
+def test_runs_without_params_or_seed_are_numbered(tmp_path):
+    for name in "ab":
+        (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert [run.seed for run in row.runs] == [0, 1]
+
+
+@pytest.mark.parametrize("params", [dict(rlpyt=[1]), dict(rlpyt=dict(n_steps="many")), dict(seed="x"), dict(rlpyt=dict(packages=3))])
+def test_a_damaged_run_is_named(params, tmp_path):
+    run_dir = write_run(tmp_path / "run_0", [1, 2], params)
+    with pytest.raises(ValueError, match=f"{run_dir} is no run whose results can be read"):
+        results.read_runs([tmp_path])
+
+
+def test_names_of_others_do_not_break_the_table(tmp_path):
+    write_run(tmp_path / "run_0", [1, 2], dict(name="a\n|b\x1b[2J", command="x|\n", algorithm="c.d\n"))
+    text = results.written(results.read_runs([tmp_path]))
+    assert "\x1b" not in text and len([line for line in text.splitlines() if line.startswith("|")]) == 3
 
 
 @pytest.mark.parametrize("returns", [[], ["nan", "nan"]])

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from rlpyt.utils.text import notes_of, said, show
 
-COMMANDS = ("train", "tune", "plot", "eval", "video", "resume", "status", "info", "verify", "bisect")
+COMMANDS = ("train", "tune", "plot", "results", "eval", "video", "resume", "status", "info", "verify", "bisect")
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"

@@ -1,4 +1,8 @@
-"""Curves of several runs as one: a mean or interquartile mean with a confidence interval. Arrays in, arrays out."""
+"""What several runs say together: means, performance profiles and probabilities of improvement, with confidence intervals.
+
+Arrays in, arrays out. Source: Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice",
+arXiv:2108.13264.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """Return the mean of the middle half along an axis; values on its border count by the fraction inside.
 
     If the n sorted values are bars of width 1/n, it is the mean height between 1/4 and 3/4. It needs fewer runs than the median, and
-    outliers weigh less than in the mean (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice").
+    outliers weigh less than in the mean.
     """
     n = values.shape[axis]
     edges = np.clip(np.arange(n + 1), n / 4, 3 * n / 4)
@@ -111,3 +115,65 @@ def _percentiles(values: np.ndarray, draws: np.ndarray, statistic: Callable, con
     width = max(_LARGEST_CHUNK // draws.size, 1)
     chunks = [values[:, start : start + width] for start in range(0, values.shape[1], width)]
     return np.concatenate([np.percentile(statistic(chunk[draws], axis=1), percents, axis=0) for chunk in chunks], axis=1)
+
+
+class Interval(NamedTuple):
+    """A statistic with its confidence interval, each of the statistic's shape."""
+
+    center: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def stratified_bootstrap(
+    strata: Sequence[np.ndarray],
+    statistic: Callable[[Sequence[np.ndarray]], np.ndarray],
+    n_resamples: int = 2000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Return a statistic of several groups of runs with its percentile bootstrap interval: runs are resampled within their group.
+
+    Args:
+        strata: a score for each run, [n_runs] of each group, such as a task or a task and algorithm; their numbers may differ.
+        statistic: function of the groups as a list of arrays [R,n_runs], which returns [R,...].
+        n_resamples: number of resamples.
+        confidence: confidence level of the interval, between 0 and 1.
+        seed: seed of the resampling.
+    """
+    rng = np.random.default_rng(seed)
+    draws = [stratum[rng.integers(len(stratum), size=(n_resamples, len(stratum)))] for stratum in strata]
+    low, high = np.percentile(statistic(draws), (50 * (1 - confidence), 50 * (1 + confidence)), axis=0)
+    return Interval(statistic([stratum[None] for stratum in strata])[0], low, high)
+
+
+def interquartile_mean_of_all(strata: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the interquartile mean [R] over the runs of all groups, each [R,n_runs]."""
+    return interquartile_mean(np.concatenate(list(strata), axis=-1), axis=-1)
+
+
+def performance_profile(strata: Sequence[np.ndarray], thresholds: ArrayLike) -> np.ndarray:
+    """Return which part of the runs scores more than each threshold: ``F(τ) = mean over groups of the mean over runs of 1[score > τ]``.
+
+    Args:
+        strata: scores of each group, [R,n_runs].
+        thresholds: values of τ, [K].
+
+    Returns:
+        F, [R,K].
+    """
+    over = [(stratum[..., None] > np.asarray(thresholds)).mean(axis=-2) for stratum in strata]  # [R,K] each
+    return np.mean(over, axis=0)
+
+
+def probability_of_improvement(pairs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how probably a run of X scores more than a run of Y: ``P(X > Y) + P(X = Y) / 2`` over all pairs of runs, then mean over tasks.
+
+    Args:
+        pairs: scores of X and of Y in turn, for each task: X_1 [R,n_1], Y_1 [R,m_1], X_2 [R,n_2], ...
+
+    Returns:
+        Probabilities [R].
+    """
+    compared = [np.sign(x[..., :, None] - y[..., None, :]).mean(axis=(-2, -1)) for x, y in zip(pairs[::2], pairs[1::2], strict=True)]
+    return (1 + np.mean(compared, axis=0)) / 2

@@ -161,6 +161,45 @@ def plot_learning_curves(
     return [_save(figure, each) for each in paths]
 
 
+def plot_panels(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]],
+    path: Any,
+    n_resamples: int = 2000,
+    confidence: float = 0.95,
+) -> list[str]:
+    """Draw the interquartile mean of curves with bootstrap bands, in a panel for each task; return the paths of the pictures.
+
+    Args:
+        panels: the curves (environment steps, returns) of all runs, by task and by algorithm.
+        path, n_resamples, confidence: as in `plot_learning_curves`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: there are no curves, or the extension is not that of a picture.
+    """
+    from rlpyt.utils.aggregate import bootstrap, interquartile_mean, on_common_grid
+
+    paths = _picture_paths(path)
+    make_figure = _figure_maker()
+    if not panels:
+        raise ValueError("There are no curves to draw.")
+    n_columns = min(len(panels), 3)
+    n_rows = -(-len(panels) // n_columns)
+    figure = make_figure(figsize=(4 * n_columns, 3.1 * n_rows), dpi=110, layout="constrained")
+    all_axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    for axes, (task, algorithms) in zip(all_axes, panels.items(), strict=False):
+        for (algorithm, curves), color in zip(algorithms.items(), _colors(len(algorithms)), strict=True):
+            xs, values = on_common_grid(curves)
+            band = bootstrap(values, interquartile_mean, n_resamples, confidence)
+            _draw_band(axes, xs, band, color, f"{_literal(algorithm)} (n={len(curves)})")
+        _finish_axes(axes, STEPS_COLUMN, "return")
+        axes.set_title(_literal(task), fontsize=10)
+        axes.legend(frameon=False, fontsize=7)
+    for axes in all_axes[len(panels) :]:
+        axes.set_axis_off()
+    return [_save(figure, each) for each in paths]
+
+
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
     """Return the runs of each group by its label, in the given order; `group_by` as in `plot_learning_curves`.
 

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.utils.aggregate import bootstrap, interquartile_mean, mean, on_common_grid
+from rlpyt.utils.aggregate import (
+    bootstrap,
+    interquartile_mean,
+    interquartile_mean_of_all,
+    mean,
+    on_common_grid,
+    performance_profile,
+    probability_of_improvement,
+    stratified_bootstrap,
+)
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -91,3 +100,53 @@ def test_the_interval_holds_the_mean_about_as_often_as_it_says():
     values = rng.normal(size=(30, 400))  # 400 independent samples of 30 runs
     band = bootstrap(values, n_resamples=400, confidence=0.9)
     assert 0.82 < np.mean((band.low < 0) & (0 < band.high)) < 0.95
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Scores of several tasks
+# ------------------------------------------------------------------------------------------------------------------
+def batches(strata):
+    """As the statistics take them: [1,n_runs] of each group."""
+    return [np.array(stratum, float)[None] for stratum in strata]
+
+
+scores = st.lists(st.integers(-3, 3), min_size=1, max_size=6)  # Few values, so that ties occur.
+
+
+@given(st.lists(st.tuples(scores, scores), min_size=1, max_size=3))
+def test_the_probability_of_improvement_counts_pairs_of_runs_and_ties_half(tasks):
+    by_task = []
+    for xs, ys in tasks:
+        points = [1 if x > y else 0.5 if x == y else 0 for x in xs for y in ys]
+        by_task.append(sum(points) / len(points))
+    pairs = batches(scores for task in tasks for scores in task)
+    assert probability_of_improvement(pairs)[0] == pytest.approx(sum(by_task) / len(by_task))
+
+
+@given(st.lists(scores, min_size=1, max_size=3), st.lists(st.integers(-4, 4), min_size=1, max_size=4))
+def test_the_performance_profile_counts_runs_that_score_more_and_weighs_tasks_equally(strata, thresholds):
+    expected = [sum(sum(x > tau for x in xs) / len(xs) for xs in strata) / len(strata) for tau in thresholds]
+    assert performance_profile(batches(strata), thresholds)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("statistic", [interquartile_mean_of_all, lambda strata: performance_profile(strata, [-0.5, 0.5])])
+def test_the_stratified_bootstrap_resamples_the_runs_of_each_group(statistic):
+    rng = np.random.default_rng(1)
+    strata = [rng.normal(size=4), rng.normal(5, size=7)]
+    interval = stratified_bootstrap(strata, statistic, n_resamples=300, confidence=0.8, seed=3)
+    rng = np.random.default_rng(3)
+    draws = [rng.integers(len(stratum), size=(300, len(stratum))) for stratum in strata]
+    estimates = [statistic(batches([stratum[draw[i]] for stratum, draw in zip(strata, draws)]))[0] for i in range(300)]
+    np.testing.assert_allclose(interval.center, statistic(batches(strata))[0])
+    np.testing.assert_allclose(interval.low, np.percentile(estimates, 10, axis=0))
+    np.testing.assert_allclose(interval.high, np.percentile(estimates, 90, axis=0))
+
+
+def test_statistics_are_those_of_rliable():
+    metrics = pytest.importorskip("rliable.metrics")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 3)), rng.normal(0.3, size=(12, 3))  # [n_runs,n_tasks]; rliable trims whole runs, here a quarter.
+    x[0] = y[0]
+    assert interquartile_mean_of_all([column[None] for column in x.T])[0] == pytest.approx(metrics.aggregate_iqm(x))
+    pairs = [column[None] for task in range(3) for column in (x[:, task], y[:, task])]
+    assert probability_of_improvement(pairs)[0] == pytest.approx(metrics.probability_of_improvement(x, y))

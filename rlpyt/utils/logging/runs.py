@@ -87,7 +87,7 @@ def read_settings(run_dir: Any) -> dict[str, Any]:
         if path.is_file():
             contents = _read_dict(path)
             settings.update(recorded_settings(contents.pop(RECORD, None)))
-            settings.update(_flat(contents))
+            settings.update(flat(contents))
     return settings
 
 
@@ -110,7 +110,7 @@ def recorded_settings(record: Any, with_defaults: bool = True) -> dict[str, Any]
     env, optim, model = (
         nested.get(part, {}).get(name) for part, name in (("sampler", "env_kwargs"), ("algo", "optim_kwargs"), ("agent", "model_kwargs"))
     )
-    return _flat({**nested, "env": env or {}, "optim": optim or {}, "model": model or {}})
+    return flat({**nested, "env": env or {}, "optim": optim or {}, "model": model or {}})
 
 
 def _read_dict(path: Path) -> dict[str, Any]:
@@ -123,11 +123,12 @@ def _read_dict(path: Path) -> dict[str, Any]:
     return contents
 
 
-def _flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
-    flat = {}
+def flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested dictionaries by dotted names, each begun by `prefix`."""
+    values = {}
     for name, value in nested.items():
-        flat.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value})
-    return flat
+        values.update(flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value})
+    return values
 
 
 def read_columns(progress_file: Any) -> dict[str, list[float]]:

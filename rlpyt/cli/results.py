@@ -1,0 +1,88 @@
+"""Make the page of results from a table of runs, or the same page of your runs.
+
+Without an option, docs/learning.md of this clone is made anew from docs/learning/results.json. --add first
+puts runs into that table: a run takes the place of an earlier one with the same configuration and seed.
+--compare prints such a page of your runs, compared with the published table, another one, or other runs.
+
+Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
+fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Runs that stopped early
+are listed with what they reached, and are no part of a statistic.
+
+examples:
+  rlpyt results --add data/local/sweep
+  rlpyt results --compare data/local/mine
+  rlpyt results --compare data/local/mine data/local/theirs > compared.md
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rlpyt.utils.text import printable, show
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--add", metavar="DIR", nargs="+", help="put the runs of these directories into the table")
+    what.add_argument("--compare", metavar="DIR", nargs="+", help="print the page of these runs, compared with a second directory or table")
+    parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
+    parser.add_argument("--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone")
+    parser.add_argument("--picture", metavar="FILE", help="also draw all curves, a panel for each task: a file .png, .svg or .pdf")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the page, or print one."""
+    from rlpyt.experiments import results
+
+    table_path, page_path = Path(args.table or _in_docs("learning", "results.json")), Path(args.page or _in_docs("learning.md"))
+    if args.compare:
+        table = _compare(args.compare, table_path)
+    else:
+        is_new = args.add and args.table and not table_path.exists()
+        table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
+        if args.add:
+            table.add(results.read_runs(args.add, table))
+        page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table)
+        if args.add:
+            results.write_table(table, table_path)
+        page_path.write_text(page, encoding="utf-8")
+        show(printable(page_path))
+    if args.picture:
+        from rlpyt.utils.plotting import plot_panels
+
+        for path in plot_panels(results.curves(table), args.picture):
+            show(printable(path))
+    return 0
+
+
+def _compare(paths: list[str], table_path: Path) -> Any:
+    """Print the page of runs compared with others, and return their table."""
+    from rlpyt.experiments import results
+
+    if len(paths) > 2:
+        raise ValueError(f"--compare takes one directory or two, not {len(paths)}.")
+    labels = results.read_table(table_path) if table_path.exists() else None
+    mine, *others = paths
+    table = results.read_runs([mine], labels)
+    if not others:
+        published = results.read_table(_there(table_path, "--table"))
+        other, name = results.Table({row.key: row for row in published.rows_of(results.OURS)}), "the published table"
+    else:
+        (name,) = others
+        other = results.read_table(name) if Path(name).is_file() else results.read_runs([name], labels)
+    show(results.written(table, other, (mine, name)))
+    return table
+
+
+def _in_docs(*parts: str) -> Path:
+    """A path in the documentation of this clone."""
+    return Path(__file__).parents[2].joinpath("docs", *parts)
+
+
+def _there(path: Path, option: str) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {path}. It is part of a clone of rlpyt; without one, give another file with {option}.")
+    return path

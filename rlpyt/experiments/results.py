@@ -1,0 +1,521 @@
+"""A table of results, made of runs, and what it says in Markdown.
+
+A table is two files: results.json has a row for each configuration, with what people wrote about it and how its runs were made; curves.csv
+beside it has all points of all curves. The score of a run is its last mean return. Runs that ended before all their steps are listed, but
+are no part of a statistic.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlpyt.experiments import configs
+from rlpyt.utils.aggregate import (
+    Interval,
+    interquartile_mean_of_all,
+    performance_profile,
+    probability_of_improvement,
+    stratified_bootstrap,
+)
+from rlpyt.utils.logging.runs import (
+    RECORD,
+    RETURN_COLUMNS,
+    STEPS_COLUMN,
+    TIME_COLUMN,
+    find_column,
+    find_runs,
+    flat,
+    has_column,
+    read_columns,
+    read_params,
+    recorded_settings,
+    variant_dir,
+)
+from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.text import printable
+
+FORMAT = 1
+FEW = 3  # Rows with fewer runs are marked, and have no interval.
+ENOUGH = 5  # Rows with fewer runs are not compared.
+THRESHOLDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the performance profile, in normalized scores
+OURS = "rlpyt"
+CURVES = "curves.csv"
+_COLUMNS = ("row", "seed", "environment steps", "mean return")
+_NO_CHANGES = ("affinity", "accelerate")  # Sections that say how a run is computed, not what.
+
+
+@dataclasses.dataclass
+class Run:
+    """A run, as far as it got.
+
+    Attributes:
+        steps, returns: environment steps and mean returns, a point for each row of its log that has a return.
+        seconds: its duration, None if unknown.
+        made: with which commit and versions, by name; empty if they were not recorded.
+    """
+
+    seed: int
+    steps: list[int]
+    returns: list[float]
+    seconds: float | None = None
+    made: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Row:
+    """Runs that differ by their seed only.
+
+    Attributes:
+        name: a configuration such as "cartpole:ppo", with its changes if any; or the name of a user's runs.
+        n_steps: environment steps that were planned.
+        command: which repeats a run, without its seed.
+        goal: mean return that counts as learned.
+        reference: what others have published.
+    """
+
+    name: str
+    task: str
+    algorithm: str
+    n_steps: int
+    command: str
+    library: str = OURS
+    goal: float | None = None
+    reference: str = ""
+    runs: list[Run] = dataclasses.field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """The name in files."""
+        return self.name if self.library == OURS else f"{self.library} {self.name}"
+
+    @property
+    def label(self) -> str:
+        """The algorithm, with the library if it is not rlpyt."""
+        return self.algorithm if self.library == OURS else f"{self.algorithm}, {self.library}"
+
+    def is_complete(self, run: Run) -> bool:
+        """Whether a run took all its steps."""
+        return bool(run.steps) and run.steps[-1] >= self.n_steps
+
+    def put(self, run: Run) -> None:
+        """Add a run, in the place of an earlier one with the same seed that got no further."""
+        by_seed = {other.seed: other for other in self.runs}
+        if run.seed not in by_seed or by_seed[run.seed].steps[-1:] <= run.steps[-1:]:
+            by_seed[run.seed] = run
+        self.runs = [by_seed[seed] for seed in sorted(by_seed)]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Last mean return of each complete run, [n_runs]."""
+        return np.array([run.returns[-1] for run in self.runs if self.is_complete(run)])
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows by their key, and the returns of each task that count as scores 0 and 1."""
+
+    rows: dict[str, Row] = dataclasses.field(default_factory=dict)
+    scales: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+    def rows_of(self, library: str | None = None) -> list[Row]:
+        """Return the rows of a library; None for all others than rlpyt."""
+        return [row for row in self.rows.values() if (row.library == library if library else row.library != OURS)]
+
+    def add(self, other: Table) -> None:
+        """Add the runs of another table, as `Row.put` does; what people wrote about a row stays."""
+        for key, new in other.rows.items():
+            row = self.rows.setdefault(key, dataclasses.replace(new, runs=[]))
+            row.n_steps = new.n_steps
+            for run in new.runs:
+                row.put(run)
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+def read_table(path: Any) -> Table:
+    """Return a table from its results.json, and the curves.csv beside it.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the file is no table, or the table of another version.
+    """
+    path = Path(path)
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+        if contents.get("format") != FORMAT:
+            raise ValueError(f"its format is {contents.get('format')!r}, not {FORMAT}")
+        points = _read_points(path.with_name(CURVES))
+        table = Table(scales={task: (low, high) for task, (low, high) in contents["scales"].items()})
+        for described in contents["rows"]:
+            runs = described.pop("runs")
+            row = Row(**described)
+            for run in runs:
+                made = contents["origins"][run.pop("origin")]
+                steps, returns = points.get((row.key, run["seed"]), ([], []))
+                row.runs.append(Run(steps=steps, returns=returns, made=made, **run))
+            table.rows[row.key] = row
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"{path} is no table of results: {error}.") from None
+    return table
+
+
+def _read_points(path: Path) -> dict[tuple[str, int], tuple[list[int], list[float]]]:
+    points: dict[tuple[str, int], tuple[list[int], list[float]]] = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for key, seed, steps, return_ in list(csv.reader(file))[1:]:
+            xs, ys = points.setdefault((key, int(seed)), ([], []))
+            xs.append(int(steps))
+            ys.append(float(return_))
+    return points
+
+
+def write_table(table: Table, path: Any) -> None:
+    """Write a table's results.json, and the curves.csv beside it."""
+    path, rows = Path(path), []
+    origins: list[dict[str, str]] = []
+    for row in table.rows.values():
+        described = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row) if field.name != "runs"}
+        runs = [dict(seed=run.seed, seconds=run.seconds, origin=_index(origins, run.made)) for run in row.runs]
+        rows.append(dict(described, runs=runs))
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        json.dump(dict(format=FORMAT, scales=table.scales, origins=origins, rows=rows), file, indent=1, ensure_ascii=False)
+        file.write("\n")
+    with atomic_write(path.with_name(CURVES), "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for row in table.rows.values():
+            for run in row.runs:
+                writer.writerows((row.key, run.seed, x, f"{y:.6g}") for x, y in zip(run.steps, run.returns, strict=True))
+
+
+def _index(values: list, value: Any) -> int:
+    """The index of a value in a list, to which it is appended if it is missing."""
+    if value not in values:
+        values.append(value)
+    return values.index(value)
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
+    """Return the table of all runs in directories.
+
+    Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
+    run_<ID> only.
+
+    Args:
+        dirs: directories of runs or experiments.
+        labels: a table whose rows name the tasks and algorithms of configurations, and whose scales are taken; other rows are named by
+            environment and class of the algorithm.
+
+    Raises:
+        FileNotFoundError: the directories contain no runs.
+        ValueError: files of a run are damaged.
+    """
+    labels = labels or Table()
+    table = Table(scales=dict(labels.scales))
+    places: dict[str, Path] = {}  # of rows that are no configurations
+    for run_dir in find_runs(dirs):
+        path = run_dir / "params.json"
+        params = read_params(path) if path.is_file() else {}
+        try:
+            row, is_configuration = _row_of(params, labels)
+            place = variant_dir(run_dir)
+            if not is_configuration and places.setdefault(row.key, place) != place:
+                row.name = f"{row.name} in {place}"
+            row = table.rows.setdefault(row.key, row)
+            row.put(_read_run(run_dir, params, unseeded=len(row.runs)))
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
+    return table
+
+
+def _read_run(run_dir: Path, params: Mapping[str, Any], unseeded: int) -> Run:
+    """Read a run; `unseeded` is its number if it has no seed."""
+    record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
+    seed = record.get("seed", params.get("seed"))
+    run = Run(seed=unseeded if seed is None else int(seed), steps=[], returns=[], made=_made(record))
+    if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
+        points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
+        for steps, return_ in points:
+            if math.isfinite(steps) and math.isfinite(return_):
+                run.steps.append(int(steps))
+                run.returns.append(return_)
+    if has_column(columns, TIME_COLUMN):
+        seconds = columns[find_column(columns, TIME_COLUMN)]
+        run.seconds = round(seconds[-1], 1) if seconds and math.isfinite(seconds[-1]) else None
+    return run
+
+
+def _made(record: Mapping[str, Any]) -> dict[str, str]:
+    """Commit and versions in the record of a run."""
+    commit = str(record.get("githash") or "")
+    dirty = "-dirty" if commit.endswith("-dirty") else ""
+    made = {"commit": commit.removesuffix(dirty)[:7] + dirty, "Python": record.get("python"), **(record.get("packages") or {})}
+    return {name: str(version) for name, version in made.items() if version and name != OURS}
+
+
+def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
+    """The row of a run without its runs, and whether it is a configuration."""
+    record, settings = params.get(RECORD) or {}, recorded_settings(params.get(RECORD))
+    library = str(params.get("library", OURS))
+    n_steps = record.get("n_steps") or params.get("runner", {}).get("n_steps") or 0
+    task = _task({name.partition(".")[2]: value for name, value in settings.items() if name.startswith("env.")} or params.get("env") or {})
+    algorithm = str(settings.get("algo.class", params.get("algorithm", "unknown"))).rpartition(".")[2]
+    command = shlex.join(map(str, record.get("command", [])))
+    name, changed = str(params.get("name", "runs")), changes_of(params)
+    row = Row(name, task, algorithm, int(n_steps), str(params.get("command", command)), library)
+    if changed is None:
+        return row, False
+    configuration = params["configuration"]
+    known = labels.rows.get(configuration)
+    if known is not None:
+        row.task, row.algorithm, row.goal = known.task, known.algorithm, known.goal
+    if known is not None and library == OURS and not changed:
+        row.command, row.reference = known.command, known.reference
+    elif library == OURS:
+        row.command = " ".join(["rlpyt train", *configuration.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])
+    row.name, row.algorithm = " ".join([configuration, *changed]), ", ".join([row.algorithm, *changed])
+    return row, True
+
+
+def _task(env: Mapping[str, Any]) -> str:
+    """The environment as its arguments name it."""
+    others = dict(env)
+    names = [str(others.pop(name)) for name in ("id", "game") if name in others]
+    return ", ".join([*names, *(f"{name}={value}" for name, value in others.items())]) or "unknown"
+
+
+def changes_of(params: Mapping[str, Any]) -> list[str] | None:
+    """Return how the settings of a run differ from its configuration, as for ``rlpyt train --set``; None if it has no configuration.
+
+    Args:
+        params: contents of params.json.
+    """
+    try:
+        module, key = str(params["configuration"]).split(":")
+        config = configs.load(module).configs[key]
+    except (KeyError, ValueError, AttributeError):
+        return None
+    sections = [section for section in configs.SECTIONS if section not in _NO_CHANGES and section in params]
+    given = flat(json.loads(json.dumps({section: config.get(section, {}) for section in sections})))
+    taken = flat({section: params[section] for section in sections})
+    differing = [name for name in {**given, **taken} if name not in given or name not in taken or given[name] != taken[name]]
+    return [f"{name}={taken[name]!r}" for name in differing if name in taken]
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+def filled(page: str, table: Table) -> str:
+    """Return a page with what stands between ``<!-- table NAME -->`` and ``<!-- end of table -->`` made anew.
+
+    Raises:
+        ValueError: the page has no such place, or one with an unknown name.
+    """
+
+    def fill(match: re.Match) -> str:
+        if match[1] not in SECTIONS:
+            raise ValueError(f"The page has a table {match[1]!r}, which is none of {', '.join(SECTIONS)}.")
+        return f"<!-- table {match[1]} -->\n{SECTIONS[match[1]](table)}\n<!-- end of table -->"
+
+    page, n = re.subn(r"<!-- table (\w+) -->\n.*?<!-- end of table -->", fill, page, flags=re.DOTALL)
+    if n == 0:
+        raise ValueError("The page has no place for a table: write <!-- table results --> and <!-- end of table --> on two lines.")
+    return page
+
+
+def written(table: Table, other: Table | None = None, names: tuple[str, str] = ("here", "there")) -> str:
+    """Return a table, and its comparison with another one called `names[1]`, as a page in Markdown."""
+    parts = ["# Results", results(table), origins(table)]
+    if other is not None:
+        rows, others = list(table.rows.values()), list(other.rows.values())
+        parts += [f"## {names[0]} compared with {names[1]}", comparison(rows, others, table.scales, names)]
+    return "\n\n".join(parts) + "\n"
+
+
+def results(table: Table) -> str:
+    """Return the rows of a table in Markdown."""
+    head = ["task", "algorithm, steps", "command", "seeds", "IQM (95 %)", "lowest to highest", "goal", "published", "seconds", "made"]
+    made = _origins(table)
+    lines, task = [_line(head), "|---" * len(head) + "|"], None
+    tasks = list(dict.fromkeys(row.task for row in table.rows.values()))
+    for row in sorted(table.rows.values(), key=lambda row: tasks.index(row.task)):
+        seconds = [run.seconds for run in row.runs if run.seconds is not None and row.is_complete(run)]
+        letters = [_letter(i) for i in sorted({made.index(run.made) for run in row.runs if run.made})]
+        older = ["older"] if any(not run.made for run in row.runs) else []
+        cells = [
+            row.task if row.task != task else "",
+            f"{row.label}, {_steps(row.n_steps)}",
+            f"`{row.command}`",
+            _seeds(row),
+            _score(row),
+            _range(row.scores),
+            "" if row.goal is None else f"{row.goal:,.6g}",
+            row.reference,
+            f"{np.median(seconds):,.0f}" if seconds else "",
+            ", ".join(letters + older),
+        ]
+        lines.append(_line(cells))
+        task = row.task
+    return "\n".join(lines)
+
+
+def _seeds(row: Row) -> str:
+    """How many runs are complete, and what became of the others."""
+    n = len(row.scores)
+    parts = [f"{n} (few)" if n < FEW else str(n)]
+    for run in row.runs:
+        if not row.is_complete(run):
+            until = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}" if run.steps else "nothing yet"
+            parts.append(f"seed {run.seed} stopped: {until}")
+    return "; ".join(parts)
+
+
+def _score(row: Row) -> str:
+    """Interquartile mean of a row, with its interval."""
+    if not len(row.scores):
+        return ""
+    interval = stratified_bootstrap([row.scores], interquartile_mean_of_all)
+    return _with_interval(interval, _number) if len(row.scores) >= FEW else _number(float(interval.center))
+
+
+def _range(scores: np.ndarray) -> str:
+    if not len(scores):
+        return ""
+    low, high = _number(scores.min()), _number(scores.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def origins(table: Table) -> str:
+    """Return with what the runs were made, by the letters of `results`, in Markdown."""
+    lines = []
+    for i, made in enumerate(_origins(table)):
+        lines.append(f"* **{_letter(i)}**: {', '.join(f'{name} {version}' for name, version in made.items())}.")
+    return "\n".join(lines) or "No run recorded with what it was made."
+
+
+def _origins(table: Table) -> list[dict[str, str]]:
+    values: list[dict[str, str]] = []
+    for row in table.rows.values():
+        for run in row.runs:
+            if run.made:
+                _index(values, run.made)
+    return values
+
+
+def _letter(i: int) -> str:
+    """a, b, ..., z, a1, b1, ..."""
+    return "abcdefghijklmnopqrstuvwxyz"[i % 26] + (str(i // 26) if i >= 26 else "")
+
+
+def profile(table: Table) -> str:
+    """Return the performance profile of each library, in Markdown: which part of the runs scores more than a threshold."""
+    head = ["", "rows", *(f"> {threshold:g}" for threshold in THRESHOLDS)]
+    body = []
+    for library in dict.fromkeys(row.library for row in table.rows.values()):
+        strata = [scores for row in table.rows_of(library) if (scores := _normalized(row, table.scales)) is not None]
+        if strata:
+            body.append([library, str(len(strata)), *_profile(strata)])
+    if not body:
+        return f"No row has {ENOUGH} complete runs and a scale."
+    return "\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])
+
+
+def _profile(strata: Sequence[np.ndarray]) -> list[str]:
+    interval = stratified_bootstrap(strata, lambda draws: performance_profile(draws, THRESHOLDS))
+    return [_with_interval(Interval(*each), _fraction) for each in zip(*interval, strict=True)]
+
+
+def against(table: Table) -> str:
+    """Return how rows of rlpyt compare with those of other libraries, in Markdown."""
+    others = table.rows_of(None)
+    if not others:
+        return "There are no runs of another library."
+    return comparison(table.rows_of(OURS), others, table.scales, (OURS, others[0].library))
+
+
+def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> str:
+    """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
+
+    If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out.
+
+    Args:
+        rows, others: what is compared.
+        scales: the returns of each task that count as scores 0 and 1.
+        names: of both.
+    """
+    pairs = [pair for row in rows for pair in _pairs(row, others) if min(len(each.scores) for each in pair) >= ENOUGH]
+    if not pairs:
+        return f"No pair of rows has the same task and steps, and at least {ENOUGH} complete runs each."
+    head = ["task", "steps", names[0], names[1], f"IQM, {names[0]}", f"IQM, {names[1]}", f"{names[0]} is better, probability"]
+    body = []
+    for x, y in pairs:
+        probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement)
+        body.append([x.task, _steps(x.n_steps), x.label, y.label, _score(x), _score(y), _with_interval(probability, _fraction)])
+    both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in pairs]
+    scaled = [(x, y) for x, y in both if x is not None and y is not None]
+    if len(scaled) > 1:
+        means = [_with_interval(stratified_bootstrap(each, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
+        probability = stratified_bootstrap([scores for pair in scaled for scores in pair], probability_of_improvement)
+        body.append([f"all {len(scaled)}, normalized", "", "", "", *means, _with_interval(probability, _fraction)])
+    lines = [_line(head), "|---" * len(head) + "|", *map(_line, body)]
+    if scaled:
+        lines += ["", _line(["runs that score", *(f"> {threshold:g}" for threshold in THRESHOLDS)]), "|---" * (len(THRESHOLDS) + 1) + "|"]
+        lines += [_line([name, *_profile(strata)]) for name, strata in zip(names, zip(*scaled, strict=True), strict=True)]
+    return "\n".join(lines)
+
+
+def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
+    fitting = [other for other in others if (other.task, other.n_steps) == (row.task, row.n_steps)]
+    same = [other for other in fitting if other.algorithm == row.algorithm]
+    yield from ((row, other) for other in same or fitting)
+
+
+def _normalized(row: Row, scales: Mapping[str, tuple[float, float]]) -> np.ndarray | None:
+    """Scores of a row, 0 and 1 at the returns in `scales`; None without a scale, or with fewer than ENOUGH."""
+    if row.task not in scales or len(row.scores) < ENOUGH:
+        return None
+    low, high = scales[row.task]
+    return (row.scores - low) / (high - low)
+
+
+def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float]]]]]:
+    """Return the curves (steps, returns) of all runs by task, and by algorithm."""
+    panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
+    for row in table.rows.values():
+        found = [(run.steps, run.returns) for run in row.runs if run.steps]
+        if found:
+            panels.setdefault(row.task, {}).setdefault(row.label, []).extend(found)
+    return panels
+
+
+SECTIONS: dict[str, Callable[[Table], str]] = dict(results=results, origins=origins, profile=profile, against=against)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "|" + "|".join(f" {printable(cell).replace('|', '&#124;')} " if cell else " " for cell in cells) + "|"
+
+
+def _with_interval(interval: Interval, form: Callable[[float], str]) -> str:
+    center, low, high = (form(float(value)) for value in interval)
+    return f"{center} ({low})" if low == high else f"{center} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _steps(n: int) -> str:
+    """100000 -> 100k, 2000000 -> 2M, 102144 -> 102k."""
+    return f"{n / 1e6:g}M" if n >= 1e6 and n % 1e5 == 0 else f"{n / 1e3:.0f}k" if n >= 1e3 else str(n)

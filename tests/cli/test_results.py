@@ -1,0 +1,62 @@
+"""rlpyt results."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "# Mine\n\n<!-- table results -->\n<!-- end of table -->\n\nText.\n"
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    return path
+
+
+def test_runs_are_added_to_a_table_and_its_page(trained, page, tmp_path, rlpyt):
+    run_dir, table = trained("cartpole", "ppo"), tmp_path / "table" / "results.json"
+    table.parent.mkdir()
+    code, out, err = rlpyt("results", "--add", run_dir, "--table", table, "--page", page)
+    assert (code, out.split(), err) == (0, [str(page)], "")
+    text = page.read_text()
+    assert text.startswith("# Mine\n") and text.endswith("Text.\n") and "| CartPole-v1 | PPO" in text and "1 (few)" in text
+    page.write_text(PAGE)
+    assert rlpyt("results", "--table", table, "--page", page)[0] == 0
+    assert page.read_text() == text
+
+
+def test_the_published_page_stays_as_it_is(tmp_path, rlpyt):
+    shutil.copy(DOCS / "learning.md", tmp_path)
+    assert rlpyt("results", "--page", tmp_path / "learning.md")[0] == 0
+    assert (tmp_path / "learning.md").read_text() == (DOCS / "learning.md").read_text()
+
+
+def test_all_curves_are_drawn_in_a_panel_for_each_task(page, tmp_path, rlpyt):
+    pytest.importorskip("matplotlib")
+    code, out, _ = rlpyt("results", "--page", page, "--picture", tmp_path / "curves.png")
+    assert code == 0 and out.split() == [str(page), str(tmp_path / "curves.png")]
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_runs_are_compared_with_the_published_table_or_with_other_runs(trained, rlpyt):
+    mine, theirs = trained("cartpole", "ppo"), trained("cartpole", "dqn")
+    for others, name in (([], "the published table"), ([theirs], str(theirs)), ([DOCS / "learning" / "results.json"], "results.json")):
+        code, out, err = rlpyt("results", "--compare", mine, *others)
+        assert (code, err) == (0, "") and "| CartPole-v1 | PPO" in out and "compared with" in out and name in out
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--table", "nowhere.json"], "nowhere.json. It is part of a clone of rlpyt; without one, give another file with --table"),
+        (["--page", "nowhere.md"], "give another file with --page"),
+        (["--compare", "a", "b", "c"], "one directory or two, not 3"),
+        (["--compare", "nowhere"], "There is no directory nowhere"),
+    ],
+)
+def test_what_is_missing_is_a_sentence(options, said, rlpyt):
+    code, _, err = rlpyt("results", *options)
+    assert code == 2 and said in err and err.count("\n") == 1

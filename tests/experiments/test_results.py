@@ -1,0 +1,249 @@
+"""The page of results is what its table says, and a table is what its runs say."""
+
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlpyt.experiments import configs, results
+from rlpyt.experiments.results import Row, Run, Table
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def run_of(seed, *returns, n_steps=100, **kwargs):
+    """A complete run of `n_steps`."""
+    return Run(seed, [n_steps * (i + 1) // len(returns) for i in range(len(returns))], list(returns), **kwargs)
+
+
+def row_of(name, *scores, task="Task", algorithm="PPO", library="rlpyt", n_steps=100):
+    runs = [run_of(seed, 0.0, float(score), n_steps=n_steps) for seed, score in enumerate(scores)]
+    return Row(name, task, algorithm, n_steps, f"rlpyt train {name}", library, runs=runs)
+
+
+def table_of(*rows, **scales):
+    return Table({row.key: row for row in rows}, scales)
+
+
+def cells(text, first):
+    """The cells of the line that begins with these cells."""
+    for line in text.splitlines():
+        found = [cell.strip() for cell in line.strip("|").split("|")]
+        if found[: len(first)] == list(first):
+            return found
+    raise AssertionError(f"no line begins with {first}:\n{text}")
+
+
+def write_run(run_dir, returns, params=None, seconds=1.5, step=50):
+    run_dir.mkdir(parents=True)
+    with open(run_dir / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["Diagnostics/CumSteps", "ReturnAverage", "Diagnostics/CumTime (s)"])
+        writer.writerows([i * step, value, seconds * i] for i, value in enumerate(returns))
+    (run_dir / "params.json").write_text(json.dumps(params or {}))
+    return run_dir
+
+
+def params_of(configuration="cartpole:ppo", seed=0, n_steps=100, **changes):
+    module, key = configuration.split(":")
+    sections = configs.variant(configs.load(module).configs[key], **changes)
+    record = dict(seed=seed, n_steps=n_steps, githash="0123456789abcdef", python="3.11", packages=dict(rlpyt="1", torch="2"))
+    return json.loads(json.dumps(dict(sections, configuration=configuration, seed=seed, name="run", run_ID=seed, rlpyt=record)))
+
+
+# --- The page ---------------------------------------------------------------------------------------------------------
+def test_the_page_is_what_the_command_makes_of_the_table():
+    page = (DOCS / "learning.md").read_text()
+    table = results.read_table(DOCS / "learning" / "results.json")
+    assert results.filled(page, table) == page, "rlpyt results"
+    assert all(f"<!-- table {name} -->" in page for name in results.SECTIONS)
+
+
+def test_the_published_table_has_the_configurations_with_all_their_steps():
+    table = results.read_table(DOCS / "learning" / "results.json")
+    for row in table.rows.values():
+        module, key = row.name.split(":")
+        assert row.n_steps == configs.load(module).configs[key]["runner"]["n_steps"], row.key
+        assert row.runs and all(run.steps for run in row.runs), row.key
+        assert row.task in table.scales
+        assert row.library != "rlpyt" or row.command.startswith(f"rlpyt train {module} {key}")
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    made = dict(commit="abc", torch="2")
+    row = row_of("cartpole:ppo", 1, 2.5)
+    row.goal, row.reference, row.runs[1].made, row.runs[1].seconds = 475, "500", made, 3.5
+    table = table_of(row, row_of("a", 1, library="other"), Task=(0, 1))
+    results.write_table(table, tmp_path / "results.json")
+    assert results.read_table(tmp_path / "results.json") == table
+
+
+@pytest.mark.parametrize("contents", ["[]", "{}", '{"format": 99}', "no JSON", '{"format": 1, "scales": {}, "rows": [{}], "origins": []}'])
+def test_what_is_no_table_is_refused_by_name(contents, tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(contents)
+    path.with_name("curves.csv").write_text("row,seed,environment steps,mean return\n")
+    with pytest.raises(ValueError, match="results.json is no table of results"):
+        results.read_table(path)
+
+
+@pytest.mark.parametrize("page, said", [("no", "no place for a table"), ("<!-- table x -->\n<!-- end of table -->", "'x', which is none")])
+def test_pages_without_a_place_for_tables_are_refused(page, said):
+    with pytest.raises(ValueError, match=said):
+        results.filled(page, Table())
+
+
+def test_a_row_has_the_interquartile_mean_with_an_interval_and_the_range():
+    line = cells(results.results(table_of(row_of("name", 0, 10, 20, 1000))), ["Task"])
+    interval = line[4]
+    assert line[:4] == ["Task", "PPO, 100", "`rlpyt train name`", "4"] and interval.startswith("15.0 (") and line[5] == "0.0 to 1,000"
+    low, high = (float(number.replace(",", "")) for number in interval.partition("(")[2].strip(")").split(" to "))
+    assert 0 <= low < 15 < high <= 1000
+
+
+def test_rows_of_fewer_than_three_seeds_are_marked_and_have_no_interval():
+    text = results.results(table_of(row_of("few", 10, 20), row_of("more", 10, 20, 30, task="Other")))
+    assert cells(text, ["Task"])[3:6] == ["2 (few)", "15.0", "10.0 to 20.0"]
+    assert cells(text, ["Other"])[3] == "3"
+
+
+def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_nothing():
+    row = row_of("name", 10, 10, 10)
+    row.put(Run(7, [25_000], [-300.0]))
+    row.n_steps = 100_000
+    for run in row.runs[:3]:
+        run.steps[-1] = 100_352
+    row.put(Run(8, [], []))
+    line = cells(results.results(table_of(row)), ["Task"])
+    assert line[1] == "PPO, 100k" and line[3:6] == ["3; seed 7 stopped: -300 at 25k; seed 8 stopped: nothing yet", "10.0 (10.0)", "10.0"]
+
+
+def test_rows_name_what_they_were_made_with_by_a_letter():
+    row, other = row_of("a", 1, 2, 3), row_of("b", 1, task="Other")
+    row.runs[0].made, row.runs[2].made = dict(commit="abc", torch="2"), dict(torch="3")
+    text = results.results(table_of(row, other))
+    assert cells(text, ["Task"])[-1] == "a, b, older" and cells(text, ["Other"])[-1] == "older"
+    assert results.origins(table_of(row, other)).splitlines() == ["* **a**: commit abc, torch 2.", "* **b**: torch 3."]
+
+
+# --- Comparisons ------------------------------------------------------------------------------------------------------
+def test_rows_with_the_same_task_and_steps_are_compared_with_the_probability_of_improvement():
+    ours, theirs = row_of("a", 2, 2, 2, 2, 2), row_of("b", 1, 1, 1, 2, 3, library="X", algorithm="PPO")
+    others = [row_of("c", *range(5), library="X", n_steps=200), row_of("d", *range(5), library="X", task="Other")]
+    text = results.against(table_of(ours, theirs, *others))
+    line = cells(text, ["Task"])
+    assert line[:5] == ["Task", "100", "PPO", "PPO, X", "2.0 (2.0)"] and line[6].startswith("0.70 (")
+    assert len(text.splitlines()) == 3 and "| rlpyt | X |" in text
+
+
+def test_rows_are_compared_with_their_own_algorithm_if_it_is_there_and_else_with_all():
+    mine = [row_of("a", *range(5), algorithm="PPO"), row_of("b", *range(5), algorithm="Mine")]
+    there = [row_of("c", *range(5), algorithm="PPO"), row_of("d", *range(5), algorithm="DQN")]
+    text = results.comparison(mine, there, {}, ("here", "there"))
+    assert [line.split(" | ")[2:4] for line in text.splitlines()[2:]] == [["PPO", "PPO"], ["Mine", "PPO"], ["Mine", "DQN"]]
+
+
+def test_rows_of_few_runs_are_not_compared():
+    assert "No pair" in results.comparison([row_of("a", *range(4))], [row_of("b", *range(5))], {}, ("here", "there"))
+    assert "no runs of another library" in results.against(table_of(row_of("a", *range(5))))
+
+
+def test_all_tasks_together_are_compared_by_normalized_scores():
+    ours = [row_of("a", *[5] * 5), row_of("b", *[-50] * 5, task="Other")]
+    theirs = [row_of("a", *[0] * 5, library="X"), row_of("b", *[-50] * 5, library="X", task="Other")]
+    text = results.against(table_of(*ours, *theirs, Task=(0, 10), Other=(-100, -50)))
+    assert cells(text, ["all 2, normalized"])[4:] == ["0.75 (0.75)", "0.50 (0.50)", "0.75 (0.75)"]
+    assert cells(text, ["rlpyt"])[1:] == ["0.50 (0.50)"] * 5 and cells(text, ["runs that score"])[1] == "> 0.5"
+
+
+def test_the_profile_is_of_rows_with_enough_runs_and_a_scale():
+    rows = [row_of("a", 6, 6, 8, 8, 10), row_of("b", 1, 2), row_of("c", *range(5), task="no scale")]
+    line = cells(results.profile(table_of(*rows, Task=(0, 10))), ["rlpyt"])
+    assert line[1] == "1" and [cell.split()[0] for cell in line[2:]] == ["1.00", "0.60", "0.20", "0.20", "0.20"]
+    assert "No row" in results.profile(table_of(*rows))
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+def test_runs_of_a_configuration_make_a_row_which_is_called_as_in_the_published_table(tmp_path):
+    labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))
+    for seed in range(2):
+        write_run(tmp_path / str(seed) / "run_0", ["nan", 10 + seed, 20 + seed], params_of(seed=seed))
+    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    assert key == "cartpole:ppo"
+    assert (row.task, row.algorithm, row.goal, row.reference) == ("CartPole", "PPO (published)", 475, "500")
+    made = dict(commit="0123456", Python="3.11", torch="2")
+    assert row.runs == [Run(seed, [50, 100], [10.0 + seed, 20.0 + seed], 3.0, made) for seed in range(2)]
+    assert list(row.scores) == [20, 21]
+
+
+def test_changes_of_a_configuration_are_part_of_the_row_and_of_its_command(tmp_path):
+    write_run(tmp_path / "run_0", [1, 2], params_of(algo=dict(learning_rate=0.5), model=dict(hidden_sizes=[8])))
+    ((key, row),) = results.read_runs([tmp_path]).rows.items()
+    changes = "algo.learning_rate=0.5 model.hidden_sizes=[8]"
+    assert key == f"cartpole:ppo {changes}" and row.task == "CartPole-v1"
+    assert row.command == "rlpyt train cartpole ppo --set algo.learning_rate=0.5 'model.hidden_sizes=[8]'"
+
+
+def test_runs_of_other_scripts_make_a_row_for_each_directory(tmp_path):
+    for variant, seed in itertools.product(("a", "b"), range(2)):
+        params = dict(name="mine", run_ID=seed, rlpyt=dict(n_steps=50, command=["python", "mine.py"]), env=dict(game="pong", frame_skip=4))
+        write_run(tmp_path / variant / f"run_{seed}", [1, 2 + seed], params)
+    first, second = results.read_runs([tmp_path]).rows.values()
+    assert first.name == "mine" and second.name == f"mine in {(tmp_path / 'b').resolve()}"
+    assert [len(row.scores) for row in (first, second)] == [2, 2]
+    assert (first.task, first.command) == ("pong, frame_skip=4", "python mine.py")
+
+
+def test_runs_of_another_library_are_rows_with_the_same_task(tmp_path):
+    labels = table_of(Row("cartpole:ppo", "CartPole", "PPO", 100, "rlpyt train cartpole ppo"))
+    params = dict(params_of(), library="X", command="python theirs.py", algorithm="PPO")
+    write_run(tmp_path / "run_0", [1, 2, 3], params)
+    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    assert (key, row.task, row.algorithm, row.library, row.command) == ("X cartpole:ppo", "CartPole", "PPO", "X", "python theirs.py")
+
+
+def test_a_run_takes_the_place_of_an_earlier_one_with_its_seed_that_got_no_further():
+    row = row_of("name", 1, 2)
+    row.put(run_of(0, 5.0))
+    row.put(Run(1, [50], [9.0]))
+    row.put(run_of(2, 7.0))
+    assert list(row.scores) == [5, 2, 7]
+    table = table_of(row_of("name", 1))
+    table.rows["name"].reference = "by hand"
+    table.add(table_of(row, row_of("new", 3)))
+    assert list(table.rows) == ["name", "new"] and list(table.rows["name"].scores) == [5, 2, 7]
+    assert table.rows["name"].reference == "by hand"
+
+
+def test_runs_without_params_or_seed_are_numbered(tmp_path):
+    for name in "ab":
+        (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert [run.seed for run in row.runs] == [0, 1]
+
+
+@pytest.mark.parametrize("params", [dict(rlpyt=[1]), dict(rlpyt=dict(n_steps="many")), dict(seed="x"), dict(rlpyt=dict(packages=3))])
+def test_a_damaged_run_is_named(params, tmp_path):
+    run_dir = write_run(tmp_path / "run_0", [1, 2], params)
+    with pytest.raises(ValueError, match=f"{run_dir} is no run whose results can be read"):
+        results.read_runs([tmp_path])
+
+
+def test_names_of_others_do_not_break_the_table(tmp_path):
+    write_run(tmp_path / "run_0", [1, 2], dict(name="a\n|b\x1b[2J", command="x|\n", algorithm="c.d\n"))
+    text = results.written(results.read_runs([tmp_path]))
+    assert "\x1b" not in text and len([line for line in text.splitlines() if line.startswith("|")]) == 3
+
+
+@pytest.mark.parametrize("returns", [[], ["nan", "nan"]])
+def test_a_run_without_a_return_is_listed(returns, tmp_path):
+    write_run(tmp_path / "run_0", returns, params_of())
+    table = results.read_runs([tmp_path])
+    assert "seed 0 stopped: nothing yet" in results.results(table)
+
+
+def test_scores_are_last_returns():
+    np.testing.assert_array_equal(row_of("name", 3, 4).scores, [3, 4])

@@ -1,0 +1,107 @@
+"""A published row is still true: each day another one is trained again, with new seeds.
+
+If nothing has changed, the n runs of the row and k new ones are drawn alike, and each set of k among the n + k is as probable to be the k
+worst. So all k new ones are worse than the worst old one with probability 1 / C(n + k, k), whatever the distribution. The test asks for as
+many as make this less than 1 in 1000: 4 beside 10 old runs, 8 beside 5. A margin makes it rarer. Usually the first new run is good, and
+ends the test.
+"""
+
+import itertools
+import math
+import random
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from tiers import full, learning
+
+from rlpyt.experiments import results, train
+from rlpyt.experiments.results import ENOUGH, Row, Run
+
+TABLE = results.read_table(Path(__file__).parents[1] / "docs" / "learning" / "results.json")
+CHEAP = 90  # seconds of the fastest run of a row; those of the table were measured while other programs ran
+CHANCE = 1e-3  # of failing without a reason
+MARGIN = 0.05  # of the scale of a task
+
+
+def cheap_rows(table):
+    """The rows of rlpyt that a test can afford, with runs enough to compare with."""
+    rows = [row for row in table.rows_of(results.OURS) if len(row.scores) >= ENOUGH and row.task in table.scales]
+    return [row for row in rows if min((run.seconds for run in row.runs if run.seconds is not None), default=math.inf) < CHEAP]
+
+
+def draw(table, day):
+    """The row of a day, and its first seed, which no one has tried."""
+    rng = random.Random(day)
+    return rng.choice(sorted(cheap_rows(table), key=lambda row: row.key)), rng.randrange(1_000, 1_000_000)
+
+
+def lowest(row, scales):
+    """The return below which a new run is conspicuous."""
+    low, high = scales[row.task]
+    return float(row.scores.min()) - MARGIN * (high - low)
+
+
+def n_attempts(n_runs, chance=CHANCE):
+    """How many new runs must all be conspicuous beside `n_runs` old ones."""
+    return next(k for k in itertools.count(1) if math.comb(n_runs + k, k) * chance > 1)
+
+
+def scores_again(row, scales, score_of, seed):
+    """Scores of new runs, until one is not conspicuous, or all attempts are made."""
+    scores = [score_of(seed)]
+    while scores[-1] < lowest(row, scales) and len(scores) < n_attempts(len(row.scores)):
+        scores.append(score_of(seed + len(scores)))
+    return scores
+
+
+@full
+@learning
+@pytest.mark.timeout(1800)
+def test_the_row_of_the_day_is_still_true(tmp_path, capsys):
+    row, seed = draw(TABLE, date.today().isoformat())
+    module, key = row.name.split(":")
+
+    def score_of(seed):
+        run_dir = train.build_and_train(module, key, log_dir=str(tmp_path), run_ID=seed, seed=seed)
+        return results.read_runs([run_dir], TABLE).rows[row.key].scores[-1]
+
+    scores = scores_again(row, TABLE.scales, score_of, seed)
+    said = f"{row.command} --seed {seed} and the following: {', '.join(f'{score:.1f}' for score in scores)}"
+    with capsys.disabled():
+        print(f"\n{said}; at least {lowest(row, TABLE.scales):.1f} is expected")
+    assert scores[-1] >= lowest(row, TABLE.scales), said
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Whether it can fail, and how seldom it does without a reason
+# ------------------------------------------------------------------------------------------------------------------
+ROW = Row("name", "Task", "PPO", 10, "", runs=[Run(seed, [10], [float(score)]) for seed, score in enumerate([30, 50, 40, 60, 70])])
+SCALES = dict(Task=(0, 100))
+
+
+@pytest.mark.parametrize("new, n", [([25.0], 1), ([24.9, 90.0], 2), ([24.9] * 20, 8)])
+def test_new_runs_are_made_until_one_is_as_good_as_the_worst_of_the_row(new, n):
+    scores = scores_again(ROW, SCALES, lambda seed: new[seed - 7], seed=7)
+    assert scores == new[:n] and (scores[-1] >= lowest(ROW, SCALES)) == (n < 8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_attempts_are_as_many_as_chance_asks_for(n):
+    def chance_of(k):
+        orders = list(itertools.permutations(range(n + k)))  # All are equally probable.
+        return Fraction(sum(max(order[n:]) < min(order[:n]) for order in orders), len(orders))
+
+    k = n_attempts(n, chance=0.1)
+    assert chance_of(k) < Fraction(1, 10) <= chance_of(k - 1)
+
+
+def test_ten_runs_ask_for_four_attempts():
+    assert [n_attempts(n) for n in (5, 10)] == [8, 4]
+
+
+def test_the_row_of_a_day_is_cheap_and_a_year_draws_them_all():
+    days = [date.fromordinal(date(2026, 1, 1).toordinal() + i).isoformat() for i in range(365)]
+    assert {draw(TABLE, day)[0].key for day in days} == {row.key for row in cheap_rows(TABLE)} != set()
+    assert draw(TABLE, days[0]) == draw(TABLE, days[0])

@@ -63,7 +63,7 @@ class SequenceReplay(ReplayAlgorithm):
         self, *, batch_T: int = 32, batch_B: int = 32, warmup_T: int = 8, store_rnn_state_interval: int = 8, **settings: Any
     ) -> None:
         save__init__args(locals())
-        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
+        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)  # type: ignore[call-arg]
 
     @property
     def replay_batch_B(self) -> int:
@@ -84,7 +84,7 @@ class SequenceReplay(ReplayAlgorithm):
         kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
         return kwargs
 
-    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBufferRnn:
+    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
         """Return the example of one stored step."""
         return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
 
@@ -92,7 +92,7 @@ class SequenceReplay(ReplayAlgorithm):
         """Return the part of a batch [T,B] to store."""
         return self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
 
-    def _with_rnn_state(self, stored: SamplesToBuffer, agent_info: Any) -> SamplesToBufferRnn:
+    def _with_rnn_state(self, stored: SamplesToBuffer, agent_info: Any) -> Any:
         prev_rnn_state = agent_info.prev_rnn_state if self.store_rnn_state_interval else None
         return SamplesToBufferRnn(*stored._replace(final_observation=None), prev_rnn_state)
 

@@ -35,23 +35,15 @@ class RecurrentQpgAgent(QpgAgent):
     Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`.
     """
 
-    hidden_sizes: Sequence[int] = (64,)
-
     @checked()
     def __init__(self, *, QModelCls: type[torch.nn.Module] = QofMuLstmModel, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)
 
-    def q(
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Return both Q [T,B] of actions [T,B,A], with gradient."""
-        return self._q_values(self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
-
     @torch.no_grad()
     def remember(
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
-    ) -> RnnStates:
+    ) -> Any:
         """Return the states after the last step of sequences [T,B], without gradient.
 
         Args:
@@ -63,14 +55,14 @@ class RecurrentQpgAgent(QpgAgent):
 
     def _advanced(self, names: Sequence[str], inputs: tuple, states: Sequence[Any]) -> list[Any]:
         """Return the states of the models with these attributes after the steps of `inputs`."""
-        models = [unwrap_ddp(getattr(self, name)) for name in names]
+        models: list[Any] = [unwrap_ddp(getattr(self, name)) for name in names]
         return [model.remember(*inputs, state)[1] for model, state in zip(models, states, strict=True)]
 
     def _each(self, states: Any) -> tuple:
         """Return the state of each model, on the training device."""
         return (None,) * len(RnnStates._fields) if states is None else tuple(self._to_device(states))
 
-    def _step_policy(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[tuple, RnnStates]:
+    def _step_policy(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[tuple, Any]:
         """Advance all states by a step. Return the policy's outputs [*lead,...], and the states before the step [B,N,H], on the CPU."""
         inputs, before = self._model_inputs(observation, prev_action, prev_reward), self.prev_rnn_state
         pi_before, *q_before = self._each(before)
@@ -83,8 +75,8 @@ class RecurrentQpgAgent(QpgAgent):
         self, names: Sequence[str], observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Return Q [T,B] of the first, or both, of the Q-functions or of their target networks; inputs as from the algorithm."""
-        models = [getattr(self, name) for name in names]
+        models: list[Any] = [getattr(self, name) for name in names]
         if self._q_frozen or not torch.is_grad_enabled():
-            models = [unwrap_ddp(model) for model in models]
+            models = list(map(unwrap_ddp, models))
         *inputs, action = self._to_device((observation, prev_action, prev_reward, action))
         return tuple(model(*inputs, state, action)[0] for model, state in zip(models, self._each(init_rnn_state)[1:]))

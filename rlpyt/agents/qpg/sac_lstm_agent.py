@@ -30,6 +30,7 @@ class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
     """
 
     ModelCls = PiLstmModel
+    hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q1_model", "q2_model")
 
     def pi(  # type: ignore[override]
@@ -49,6 +50,12 @@ class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
         outputs, prev_rnn_state = self._step_policy(observation, prev_action, prev_reward)
         dist_info = DistInfoStd(*outputs)
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, prev_rnn_state))
+
+    def q(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return both Q [T,B] of actions [T,B,A], with gradient."""
+        return self._q_values(self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
 
     @torch.no_grad()
     def target_q(  # type: ignore[override]

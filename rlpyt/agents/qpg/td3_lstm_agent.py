@@ -31,6 +31,7 @@ class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
     """
 
     ModelCls = MuLstmModel
+    hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q_model", "q2_model")
 
     def mu(  # type: ignore[override]
@@ -41,6 +42,12 @@ class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
 
     def _mu(self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, states: Any) -> torch.Tensor:
         return model(*self._model_inputs(observation, prev_action, prev_reward), self._each(states)[0])[0]
+
+    def q(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return both Q [T,B] of actions [T,B,A], with gradient."""
+        return self._q_values(self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
 
     def q_at_mu(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any

@@ -45,6 +45,9 @@ class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
     defaults, the default of `replay_ratio` is one update per sampled step.
     """
 
+    agent: Any
+    n_step_return: int
+
     @checked()
     def __init__(self, *, replay_ratio: float = 1280, **settings: Any) -> None:
         save__init__args(locals())
@@ -54,7 +57,7 @@ class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
         """Do the algorithm's update on the steps of `batch` to train on, a `SamplesFromReplay` of sequences."""
         return super().update(self.trained(batch))
 
-    def valid_samples(self, samples: Trained) -> torch.Tensor:  # type: ignore[override]
+    def valid_samples(self, samples: Trained) -> torch.Tensor:
         """Return the mask [T,B] of the steps to learn from."""
         return samples.valid
 

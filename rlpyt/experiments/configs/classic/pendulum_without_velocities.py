@@ -1,6 +1,7 @@
 """Pendulum-v1 with observations of the angle only, as cosine and sine: solved by remembering earlier angles."""
 
 import copy
+from typing import Any
 
 from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic import pendulum
@@ -21,7 +22,7 @@ recurrent = dict(
 classes_by_key = dict(sac=pendulum.classes_by_key["sac"], **recurrent)
 
 
-def remembering(config: dict, batch_T: int, warmup_T: int, batch_B: int, **network: object) -> dict:
+def remembering(config: dict, batch_T: int, warmup_T: int, batch_B: int, **network: Any) -> dict:
     """Return a configuration for transitions with an update per environment step on sequences, and recurrent networks instead."""
     algo = {name: value for name, value in config["algo"].items() if name not in ("batch_size", "replay_ratio")}
     sequences = dict(batch_T=batch_T, warmup_T=warmup_T, batch_B=batch_B, store_rnn_state_interval=max(warmup_T, 1))
@@ -36,7 +37,7 @@ def partial(config: dict) -> dict:
     return variant(config, env=dict(components=[0, 1]))
 
 
-sequences = dict(batch_T=16, warmup_T=4, batch_B=16, hidden_sizes=[64], lstm_size=64, head_size=[128])
+sequences: dict[str, Any] = dict(batch_T=16, warmup_T=4, batch_B=16, hidden_sizes=[64], lstm_size=64, head_size=[128])
 
 configs = dict(
     sac=partial(pendulum.configs["sac"]),

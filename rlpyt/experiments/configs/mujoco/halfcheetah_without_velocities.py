@@ -1,0 +1,15 @@
+"""HalfCheetah-v5 with observations of positions only, 8 of 17 numbers."""
+
+from rlpyt.experiments.configs import variant
+from rlpyt.experiments.configs.classic import pendulum_without_velocities as pendulum
+from rlpyt.experiments.configs.mujoco import halfcheetah
+
+classes = pendulum.classes
+classes_by_key = dict(sac=halfcheetah.classes_by_key["sac_100k"], sac_lstm=pendulum.classes_by_key["sac_lstm"])
+
+sac = variant(halfcheetah.configs["sac_100k"], env=dict(components=list(range(8))))
+
+configs = dict(
+    sac=sac,
+    sac_lstm=pendulum.remembering(sac, batch_T=32, warmup_T=8, batch_B=16, hidden_sizes=[128], lstm_size=128, head_size=[256, 256]),
+)

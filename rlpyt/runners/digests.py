@@ -27,11 +27,11 @@ import torch
 from rlpyt.runners.calibration import processor
 from rlpyt.runners.record import versions
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.digests import FILE, Row, as_bytes, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
+from rlpyt.utils.digests import FILE, Row, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import append_whole, atomic_write
 from rlpyt.utils.plain import check_form
-from rlpyt.utils.seed import rng_states
+from rlpyt.utils.seed import raw_rng_states
 from rlpyt.utils.text import printable
 
 _SHIFTED = ("prev_action", "prev_reward")  # Views of what other fields hold, one row later.
@@ -125,7 +125,7 @@ class Digests:
         kinds = {} if self._samples is None else dict(Samples=dict(self._samples))
         kinds["Parameters"] = digests(runner.agent.state_dict())
         kinds["Optimizer"] = digests(runner.algo.optim_state_dict())
-        kinds["Random"] = digests({name: x if isinstance(x, torch.Tensor) else repr(x) for name, x in rng_states().items()})
+        kinds["Random"] = _random_digests()
         for kind, parts in kinds.items():
             logger.record_tabular(f"Digest{kind}", together(parts), detail=True)
         if directory is None:
@@ -177,6 +177,16 @@ class Digests:
 
         logger.try_to_write(path, write)
         self._n_rows = rows[-1].row if rows else 0
+
+
+def _random_digests() -> dict[str, int]:
+    """Return the digests of the random generators of this process."""
+    states = raw_rng_states()
+    version, words, *others = states.pop("python")
+    name, key, *rest = states.pop("numpy")
+    python = digest_bytes(as_bytes(np.array(words, np.uint32)), digest((version, *others)))
+    numpy = digest_bytes(as_bytes(key), digest((name, *rest)))
+    return dict(python=python, numpy=numpy, **digests(states))
 
 
 def _array(values: Any) -> np.ndarray:

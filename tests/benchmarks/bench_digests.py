@@ -21,9 +21,9 @@ from rlpyt.experiments.train import configuration
 from rlpyt.runners.digests import Digests
 from rlpyt.utils.logging.context import logger_context
 
-RUNS = {  # Configuration, sampler, settings; each takes some seconds.
-    "CartPole PPO": ("cartpole", "ppo", "serial", ["runner.n_steps=5120", "runner.log_interval_steps=2560"]),
-    "CartPole DQN": ("cartpole", "dqn", "serial", ["runner.n_steps=3000", "runner.log_interval_steps=1000", "algo.min_steps_learn=500"]),
+RUNS = {  # Configuration, sampler, settings. For Pong, the intervals between rows are shorter than the configuration's.
+    "CartPole PPO": ("cartpole", "ppo", "serial", ["runner.n_steps=10000"]),
+    "CartPole DQN": ("cartpole", "dqn", "serial", ["runner.n_steps=5000", "algo.min_steps_learn=500"]),
     "Pong PPO": ("atari_ff_ppo", "pong_2M", "serial", ["runner.n_steps=2048", "runner.log_interval_steps=2048"]),
     "Pong A2C": ("atari_ff_a2c", "0", "serial", ["runner.n_steps=2000", "runner.log_interval_steps=2000", "env.game=pong"]),
 }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ import torch
 from rlpyt.runners.calibration import processor
 from rlpyt.runners.record import versions
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.digests import FILE, Row, as_bytes, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
+from rlpyt.utils.digests import FILE, Row, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import append_whole, atomic_write
 from rlpyt.utils.plain import check_form
-from rlpyt.utils.seed import rng_states
+from rlpyt.utils.seed import raw_rng_states
 from rlpyt.utils.text import printable
 
 _SHIFTED = ("prev_action", "prev_reward")  # Views of what other fields hold, one row later.
@@ -68,15 +69,16 @@ class Digests:
         if running is None:
             return
         if samples is not self._batch:
-            self._bind(samples)
+            self._bind(samples, running)
         for path, view in self._views:
             running[path] = digest_bytes(view, running[path])
         for path, field in self._fields:
             running[path] = digest_bytes(as_bytes(field), running[path])
-        self._take_ends(samples)
+        for path, values in _ends(samples):
+            running[path] = digest_bytes(as_bytes(values), running.get(path, 0))
 
-    def _bind(self, samples: Any) -> None:
-        """Keep the memory of a batch."""
+    def _bind(self, samples: Any, running: dict[str, int]) -> None:
+        """Find the memory of a batch, in which later batches come, too. Fields that are new begin with their form."""
         self._batch, self._views, self._fields = samples, [], []
         env, agent = (
             {name: field_of(part, name) for name in part._fields if name not in _SHIFTED} for part in (samples.env, samples.agent)
@@ -91,27 +93,7 @@ class Digests:
                 self._views.append((path, as_bytes(array)))
             else:
                 self._fields.append((path, leaf))
-            self._begin(path, leaf)
-
-    def _begin(self, path: str, leaf: Any) -> None:
-        if self._samples is not None:
-            self._samples.setdefault(path, form_digest(leaf))
-
-    def _take_ends(self, samples: Any) -> None:
-        """Take in what means something only in some columns: values to bootstrap from, and final observations."""
-        bootstrap_value, timeout = field_of(samples.agent, "bootstrap_value"), field_of(samples.env, "timeout")
-        if bootstrap_value is not None:
-            is_going_on = ~_array(samples.env.done)[-1:]  # [1,B]
-            self._add("agent.bootstrap_value", _array(bootstrap_value)[is_going_on])
-        timeouts = None if timeout is None else _array(timeout)
-        if timeouts is not None and timeouts.any():
-            n_timeouts = timeouts.sum(axis=0)  # [B]
-            for path, leaf in leaves(field_of(samples, "final_observation"), "final_observation"):
-                self._add(path, _array(leaf)[np.arange(len(leaf))[:, None] < n_timeouts])  # [K,B,...]
-
-    def _add(self, path: str, values: np.ndarray) -> None:
-        if self._samples is not None:
-            self._samples[path] = digest_bytes(as_bytes(values), self._samples.get(path, 0))
+            running.setdefault(path, form_digest(leaf))
 
     # Rows -----------------------------------------------------------------------------------------------------------
     def record(self, runner: Any, itr: int, directory: Any) -> None:
@@ -125,7 +107,7 @@ class Digests:
         kinds = {} if self._samples is None else dict(Samples=dict(self._samples))
         kinds["Parameters"] = digests(runner.agent.state_dict())
         kinds["Optimizer"] = digests(runner.algo.optim_state_dict())
-        kinds["Random"] = digests({name: x if isinstance(x, torch.Tensor) else repr(x) for name, x in rng_states().items()})
+        kinds["Random"] = _random_digests()
         for kind, parts in kinds.items():
             logger.record_tabular(f"Digest{kind}", together(parts), detail=True)
         if directory is None:
@@ -177,6 +159,29 @@ class Digests:
 
         logger.try_to_write(path, write)
         self._n_rows = rows[-1].row if rows else 0
+
+
+def _ends(samples: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield path and values of what means something only in some columns: values to bootstrap from, and final observations."""
+    bootstrap_value, timeout = field_of(samples.agent, "bootstrap_value"), field_of(samples.env, "timeout")
+    if bootstrap_value is not None:
+        is_going_on = ~_array(samples.env.done)[-1:]  # [1,B]
+        yield "agent.bootstrap_value", _array(bootstrap_value)[is_going_on]
+    timeouts = None if timeout is None else _array(timeout)
+    if timeouts is not None and timeouts.any():
+        n_timeouts = timeouts.sum(axis=0)  # [B]
+        for path, leaf in leaves(field_of(samples, "final_observation"), "final_observation"):  # [K,B,...]
+            yield path, _array(leaf)[np.arange(len(leaf))[:, None] < n_timeouts]
+
+
+def _random_digests() -> dict[str, int]:
+    """Return the digests of the random generators of this process."""
+    states = raw_rng_states()
+    version, words, *others = states.pop("python")
+    name, key, *rest = states.pop("numpy")
+    python = digest_bytes(as_bytes(np.array(words, np.uint32)), digest((version, *others)))
+    numpy = digest_bytes(as_bytes(key), digest((name, *rest)))
+    return dict(python=python, numpy=numpy, **digests(states))
 
 
 def _array(values: Any) -> np.ndarray:

@@ -49,7 +49,9 @@ def as_bytes(array: Any) -> np.ndarray:
     if is_tensor(array):
         import torch
 
-        array = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        array = array.detach().cpu()
+        is_unknown_to_numpy = array.dtype.is_floating_point and array.dtype.itemsize < 4 and array.dtype != torch.float16
+        array = (array.contiguous().reshape(-1).view(torch.uint8) if is_unknown_to_numpy else array).numpy()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -263,6 +263,12 @@ def rng_states() -> dict:
     return states
 
 
+def raw_rng_states() -> dict[str, Any]:
+    """The same states as each library has them: quickly, to be compared and not to be saved."""
+    python, numpy_, torch_ = _global_states()
+    return dict(python=python, numpy=numpy_, **({} if torch_ is None else dict(torch=torch_, **accelerator.rng_states())))
+
+
 def set_rng_states(states: dict, name: str = "rng") -> None:
     """Restore states that `rng_states` returned; raise ValueError for anything else."""
     check_form(states, dict(python=tuple, numpy=tuple), name)

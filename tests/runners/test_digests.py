@@ -164,6 +164,7 @@ def taken(samples):
 
 def test_memory_that_means_nothing_does_not_count_and_what_means_something_does():
     samples = batch()
+    samples.env.done[-1, 0] = True
     before, n_timeouts = taken(samples), samples.env.timeout.sum(dim=0)
     unused = torch.arange(len(samples.final_observation))[:, None] >= n_timeouts  # [K,B]
     assert n_timeouts.min() >= 1 and unused.any()

@@ -57,6 +57,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group("ray"))
     if config.option.all:
         return
+    for (
+        item
+    ) in items:  # One process to fork scripts from, which takes longer to start than they run; of all tests there are too many for it.
+        if hasattr(item.module, "preloaded"):
+            item.add_marker(pytest.mark.xdist_group("preloaded"))
     named = _named_files(config)
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))

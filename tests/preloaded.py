@@ -95,8 +95,11 @@ def _serve():
 
     import gymnasium  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
-    import numba  # noqa: F401
     import torch._dynamo  # noqa: F401  # As the first step of an optimizer does.
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()  # As the first call of a compiled function does.
+    cpu_target.target_context.refresh()
 
     gc.collect()
     gc.freeze()  # No process looks through what was imported here, which it would copy by that.

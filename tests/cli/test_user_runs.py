@@ -1,13 +1,12 @@
 """Runs of scripts that users write: with an environment, a model, an agent and a TrajInfo class of the script."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import preloaded
 import pytest
 import torch
 
@@ -93,15 +92,17 @@ if __name__ == "__main__":
 """
 
 
+def run_script(directory, log_dir, n_steps):
+    return preloaded.run("line.py", log_dir, n_steps, cwd=directory, timeout=120, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT))
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A user's directory with a script, what the script needs, and its run in runs/run_0."""
     directory = tmp_path_factory.mktemp("project")
     (directory / "line.py").write_text(textwrap.dedent(SCRIPT))
     (directory / "beside_the_script.py").write_text("LENGTH = 9\n")
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT))
-    command = [sys.executable, "line.py", str(directory / "runs"), "32"]
-    out = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120)
+    out = run_script(directory, directory / "runs", 32)
     assert out.returncode == 0 and "cannot hold" not in out.stdout, out.stdout + out.stderr
     return directory
 
@@ -129,13 +130,7 @@ def test_they_are_resumed_as_if_they_had_never_stopped(in_project, tmp_path, rlp
     shutil.copytree("runs", tmp_path / "runs")
     code, out, err = rlpyt("resume", tmp_path / "runs" / "run_0", "--n_steps", "64")
     assert code == 0 and "Training complete" in out, err
-    whole = subprocess.run(
-        [sys.executable, "line.py", str(tmp_path / "whole"), "64"],
-        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT)),
-        capture_output=True,
-        timeout=120,
-    )
-    assert whole.returncode == 0
+    assert run_script(in_project, tmp_path / "whole", 64).returncode == 0
     ours, theirs = (torch.load(tmp_path / name / "run_0" / "params.pkl", weights_only=True) for name in ("runs", "whole"))
     torch.testing.assert_close(dict(ours["agent_state_dict"]), dict(theirs["agent_state_dict"]), rtol=0, atol=0)
     record = json.loads((tmp_path / "runs" / "run_0" / "params.json").read_text())["rlpyt"]

@@ -105,8 +105,11 @@ def column(table, name):
 
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("RunnerCls", thinned([AsyncRl, AsyncRlEval], quick=[AsyncRlEval]))
-@every_sampler
+# How a run logs without evaluation does not depend on the sampler.
+LOGGED = [*((name, AsyncRlEval) for name in SAMPLERS), ("serial", AsyncRl), ("cpu", AsyncRl)]
+
+
+@pytest.mark.parametrize("sampler, RunnerCls", thinned(LOGGED, quick=[("serial", AsyncRlEval), ("cpu", AsyncRlEval)]))
 def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
     runner = build(sampler, RunnerCls, EnvCls=SlowEnv)
     table = train(runner, tmp_path)
@@ -146,8 +149,10 @@ def greedy(AgentCls):
     return AgentCls(eps_init=0.0, eps_final=0.0)
 
 
-@pytest.mark.parametrize("n_sampling", thinned([1, 2], quick=[2]))
-@every_sampler
+# Who samples half of the columns does with them what one process does with all: one process is tested with two samplers only.
+@pytest.mark.parametrize(
+    "sampler, n_sampling", thinned([*((name, 2) for name in SAMPLERS), ("serial", 1), ("gpu", 1)], quick=[("serial", 2), ("cpu", 2)])
+)
 def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
     """With parameters that do not change, and actions that chance has no part in, it is clear what must be in the replay buffer."""
     kinds = dict(algo=lambda: dqn(learning_rate=0.0, prioritized_replay=True), agent=lambda: greedy(MlpDqnAgent))

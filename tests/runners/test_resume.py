@@ -114,8 +114,20 @@ def final(runner):
     return runner.agent.state_dict(), runner.algo.optim_state_dict()
 
 
-@pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
-@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_lstm", "dqn_prioritized", "r2d1", "sac", "sac_lstm"]))
+# What evaluation adds does not depend on the algorithm: without it, one with and one without replay.
+SERIAL = [*((case, True) for case in CASES), ("ppo", False), ("dqn_prioritized", False)]
+WORKERS = [
+    *((case, sampler) for case in ("ppo_lstm", "r2d1") for sampler in ("cpu", "gpu", "alternating")),
+    ("a2c", "cpu"),
+    ("dqn_prioritized", "gpu"),
+    ("sac_lstm", "cpu"),
+    ("sac_lstm", "alternating"),
+]
+
+
+@pytest.mark.parametrize(
+    "case, evaluate", thinned(SERIAL, quick=[(case, True) for case in ("ppo_lstm", "dqn_prioritized", "r2d1", "sac", "sac_lstm")])
+)
 def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     expected = final(run(case, tmp_path / "whole", evaluate))
     with pytest.raises(Killed):
@@ -127,8 +139,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
 
 
 @processes
-@pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
-@pytest.mark.parametrize("case", thinned(["a2c", "ppo_lstm", "dqn_prioritized", "r2d1", "sac_lstm"], quick=["ppo_lstm"]))
+@pytest.mark.parametrize("case, sampler", thinned(WORKERS, quick=[("ppo_lstm", "gpu")]))
 def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     settings = dict(evaluate=True, sampler_path=train.SAMPLERS[sampler])
     expected = final(run(case, tmp_path / "whole", **settings))

@@ -8,6 +8,7 @@ import torch
 from agents_for_tests import RnnAgent
 from collecting import ANY_KIND, ASYNC_KINDS, make_sampler
 from mapped import torch_files, unnamed_memory
+from tiers import thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -20,7 +21,10 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
 @pytest.mark.parametrize(
     "kind, AgentCls",
-    [("CPU, 2 workers", RnnAgent), ("CPU, spawn", MlpDqnAgent), ("async CPU", MlpDqnAgent), ("async CPU, spawn", RnnAgent)],
+    thinned(
+        [("CPU, 2 workers", RnnAgent), ("CPU, spawn", MlpDqnAgent), ("async CPU", MlpDqnAgent), ("async CPU, spawn", RnnAgent)],
+        quick=[("CPU, 2 workers", RnnAgent), ("async CPU", MlpDqnAgent), ("async CPU, spawn", RnnAgent)],
+    ),
 )
 def test_parameters_of_agents_in_workers_are_in_memory_without_a_name(kind, AgentCls):
     known, agent, sampler = torch_files(), AgentCls(), make_sampler(kind, T=2, B=2, eval_n_envs=0, eval_max_steps=0)

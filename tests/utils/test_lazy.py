@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import preloaded
 import pytest
 from tiers import processes
 
@@ -23,15 +24,16 @@ def test_a_module_is_imported_by_its_first_use():
 
 @processes
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_name_of_a_package_is_there_and_only_when_asked_for(package):
-    code = (
+def test_every_name_of_a_package_is_there_and_only_when_asked_for(package, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
         f"import sys, {package} as package; modules = {{module for module in sys.modules if module.startswith('rlpyt')}};"
         f"assert not any(m.startswith('{package}.') for m in modules), modules;"
         "assert set(package.__all__) <= set(dir(package)) and '__name__' in dir(package);"
         "values = [getattr(package, name) for name in package.__all__];"
         "assert all(vars(package)[name] is value for name, value in zip(package.__all__, values, strict=True)) and len(values) > 1"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    preloaded.run(script, timeout=120).check_returncode()
 
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are():

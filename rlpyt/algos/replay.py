@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,56 +58,6 @@ BUFFERS = {
 }
 
 
-class Layout(Protocol):
-    """What an algorithm replays: transitions, or sequences.
-
-    Attributes:
-        buffers: buffer classes, by (frames stored once, prioritized, shared by processes).
-        n_drawn: number of transitions or sequences that an update draws from the buffer.
-        n_trained: number of steps that an update trains on.
-    """
-
-    buffers: Mapping[tuple[bool, bool, bool], type]
-
-    @property
-    def n_drawn(self) -> int: ...
-
-    @property
-    def n_trained(self) -> int: ...
-
-    def replay_kwargs(self) -> dict[str, Any]:
-        """Return further arguments of the replay buffer."""
-
-    def stored(self, steps: SamplesToBuffer, agent_info: Any) -> Any:
-        """Return what is stored of steps [T,B,...], or of one step."""
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """Single steps.
-
-    Attributes:
-        n_drawn: transitions per gradient update.
-    """
-
-    n_drawn: int
-
-    buffers: ClassVar = BUFFERS
-
-    @property
-    def n_trained(self) -> int:
-        """Number of steps that an update trains on."""
-        return self.n_drawn
-
-    def replay_kwargs(self) -> dict[str, Any]:
-        """Return no further arguments of the replay buffer."""
-        return {}
-
-    def stored(self, steps: SamplesToBuffer, agent_info: Any) -> SamplesToBuffer:
-        """Return the steps."""
-        return steps
-
-
 class ReplayAlgorithm(RlAlgorithm):
     """Off-policy learning from replay; subclasses define what is stored and one gradient update.
 
@@ -140,18 +88,13 @@ class ReplayAlgorithm(RlAlgorithm):
         return self._replay_watch.seconds
 
     @property
-    def layout(self) -> Layout:
-        """What this algorithm replays."""
-        return Transitions(self.batch_size)
-
-    @property
     def replay_batch_B(self) -> int:
         """Number of transitions or sequences that an update draws from the buffer."""
-        return self.layout.n_drawn
+        return self.batch_size
 
     def trained_rows(self, agent: BaseAgent, batch_spec: BatchSpec) -> list[int]:
-        """Return the number of replayed steps that an update trains on."""
-        return [self.layout.n_trained]
+        """Return the size of a batch from replay."""
+        return [self.batch_size]
 
     def check_settings(self) -> None:
         """Also check the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
@@ -277,7 +220,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the buffer class for the observation of an example and the settings."""
-        return self.layout.buffers[is_frame_stack(example.observation), self.prioritized_replay, async_]
+        return BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Return the arguments of the replay buffer, except the example."""
@@ -286,7 +229,6 @@ class ReplayAlgorithm(RlAlgorithm):
             B=batch_spec.B,
             discount=self.discount,
             n_step_return=self.n_step_return,
-            **self.layout.replay_kwargs(),
         )
         null_action = self.agent.env_spaces.action.null_value()
         if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Otherwise the default suits any class.
@@ -297,9 +239,9 @@ class ReplayAlgorithm(RlAlgorithm):
         """Return the first iteration after which the buffer holds a valid sample."""
         return -(-CompletedReplay(self.replay_buffer).min_rows // batch_T) - 1
 
-    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
+    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
         """Return the example of one stored step."""
-        step = SamplesToBuffer(
+        return SamplesToBuffer(
             observation=examples["observation"],
             action=examples["action"],
             reward=examples["reward"],
@@ -307,20 +249,18 @@ class ReplayAlgorithm(RlAlgorithm):
             timeout=np.bool_(False),
             valid=None if self.mid_batch_reset and "valid" not in examples else np.bool_(True),
         )
-        return self.layout.stored(step, examples.get("agent_info"))
 
-    def samples_to_buffer(self, samples: Any) -> Any:
+    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
         """Return the part of a batch [T,B] to store; to store more, override this and `examples_to_buffer`."""
         samples = as_recorded(samples)
         env = samples.env
-        steps = SamplesToBuffer(
+        return SamplesToBuffer(
             observation=env.observation,
             action=samples.agent.action,
             reward=env.reward,
             done=env.done,
             **self._ends(samples),
         )
-        return self.layout.stored(steps, field_of(samples.agent, "agent_info"))
 
     def _ends(self, samples: Any) -> dict[str, Any]:
         """Return the fields of `SamplesToBuffer` about the ends of episodes; None for fields that the buffer does not know."""

@@ -11,14 +11,14 @@ import torch
 
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.hyperparameters import Needs
-from rlpyt.algos.sequences import SEQUENCE_BUFFERS, SamplesToBufferRnn, Sequences, agent_inputs, as_model_state
+from rlpyt.algos.sequences import SEQUENCE_BUFFERS, SamplesToBufferRnn, SequenceReplay, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, FRACTION, RATE, STEPS, checked
+from rlpyt.utils.settings import FRACTION, RATE, STEPS, checked
 from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
 
 __all__ = [
@@ -40,7 +40,7 @@ _MANY_IDLE_ITRS = 10  # Too many to be chance.
 PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])
 
 
-class R2D1(DQN):
+class R2D1(SequenceReplay, DQN):
     """Q-learning with a recurrent agent, on sequences from a replay buffer.
 
     A sequence begins with the recurrent state that the agent had while sampling, if that is stored. Both networks first update the state
@@ -80,7 +80,6 @@ class R2D1(DQN):
             may_be_left=True,
         ),
     )
-    recurrent = True
     _idle_itrs = 0  # Number of latest consecutive iterations in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
@@ -88,11 +87,7 @@ class R2D1(DQN):
     )
 
     @checked(
-        without=("batch_size", "target_update_tau", *MUNCHAUSEN),
-        batch_T=COUNT,
-        batch_B=COUNT,
-        warmup_T=STEPS,
-        store_rnn_state_interval=STEPS,
+        without=("target_update_tau", *MUNCHAUSEN),
         pri_eta=FRACTION,
         input_priority_shift=STEPS,
         value_scale_eps=RATE,
@@ -125,14 +120,9 @@ class R2D1(DQN):
         **settings: Any,
     ) -> None:
         save__init__args(locals())
-        super().__init__(batch_size=self.layout.size, **settings)
+        super().__init__(**settings)
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
-
-    @property
-    def layout(self) -> Sequences:
-        """What this algorithm replays."""
-        return Sequences(self.batch_T, self.batch_B, self.warmup_T, self.store_rnn_state_interval)
 
     def optim_eps(self) -> float:
         """Return the optimizer's eps for `optim_kwargs=None`."""

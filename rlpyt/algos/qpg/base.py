@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.optimizers import (
     clip_grad_norms,
     load_optimizer_state,
@@ -19,9 +18,7 @@ from rlpyt.algos.optimizers import (
     step_all,
     zero_grads,
 )
-from rlpyt.algos.qpg.recurrent import trained
-from rlpyt.algos.replay import Layout, OffPolicyAlgorithm, is_frame_stack
-from rlpyt.algos.sequences import Sequences
+from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlUniformReplayBuffer,
@@ -34,7 +31,7 @@ from rlpyt.utils.collections import field_of
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.misc import has_all, is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, STEPS, checked
+from rlpyt.utils.settings import checked
 
 LOGGED_STRIDE = 10  # The values of every tenth row of a batch are logged.
 
@@ -80,20 +77,12 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent with these attributes.
         n_q: number of Q-functions of the agent.
-        recurrent_agent_example: import path of such an agent with a recurrent state; None if the losses take transitions alone.
-
-    An agent with a recurrent state is trained on sequences, and any other agent on transitions. The losses of sequences are those of
-    transitions, for each of `batch_T` consecutive steps (`rlpyt.algos.qpg.recurrent`).
+        recurrent: the agent must have a recurrent state, or must have none.
 
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:
         bootstrap_timelimit: bootstrap from the end of a truncated episode; if False, a truncated episode counts as terminated.
-        batch_T: steps of a sequence to train on, for an agent with a recurrent state. None to train on transitions.
-        batch_B: sequences per gradient update; an update replays ``(batch_T + warmup_T) * batch_B`` steps, in place of `batch_size`.
-        warmup_T: steps of a sequence before those to train on; networks only update their recurrent states there.
-        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
-            no states: sequences begin anywhere, with a state of zeros.
     """
 
     optimizer_names: Sequence[str]
@@ -101,44 +90,14 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     loss_methods: Sequence[str] = ("loss",)
     agent_needs: Sequence[str]
     agent_example: str
-    recurrent_agent_example: str | None = None
     n_q = 2
-    settings_need: tuple[Needs, ...] = (
-        Needs(("batch_B", "warmup_T", "store_rnn_state_interval"), "batch_T", lambda algo: algo.batch_T is not None),
-        Needs(("batch_size",), "batch_T=None", lambda algo: algo.batch_T is None),
-    )
+    recurrent = False
     _ends_recorded = False
 
-    @checked(batch_T=COUNT, batch_B=COUNT, warmup_T=STEPS, store_rnn_state_interval=STEPS)
-    def __init__(
-        self,
-        *,
-        bootstrap_timelimit: bool = True,
-        ReplayBufferCls: type | None = None,
-        batch_T: int | None = None,
-        batch_B: int = 32,
-        warmup_T: int = 8,
-        store_rnn_state_interval: int = 8,
-        **settings: Any,
-    ) -> None:
+    @checked()
+    def __init__(self, *, bootstrap_timelimit: bool = True, ReplayBufferCls: type | None = None, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)
-        if self.recurrent:
-            if self.recurrent_agent_example is None:
-                raise ValueError(f"{type(self).__name__} trains on transitions alone: leave batch_T out.")
-            self.batch_size = self.layout.size
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether the agent must have a recurrent state."""
-        return self.batch_T is not None
-
-    @property
-    def layout(self) -> Layout:
-        """What this algorithm replays."""
-        if self.batch_T is None:
-            return super().layout
-        return Sequences(self.batch_T, self.batch_B, self.warmup_T, self.store_rnn_state_interval)
 
     def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
         """Also tell the agent when learning begins.
@@ -146,19 +105,14 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
-        needs = (*self.agent_needs, "remember") if self.recurrent else tuple(self.agent_needs)
-        is_suitable = has_all(agent, *needs) and CompletedQAgent(agent).recurrent == self.recurrent
+        is_suitable = has_all(agent, *self.agent_needs) and CompletedQAgent(agent).recurrent == self.recurrent
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
         if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
-            example = self.recurrent_agent_example if self.recurrent else self.agent_example
-            hint = ""
-            if self.recurrent_agent_example and CompletedQAgent(agent).recurrent:
-                hint = " To train an agent with a recurrent state on sequences, give batch_T."
             raise ValueError(
-                f"{type(self).__name__} needs an agent with {', '.join(needs)}, {'a' if self.recurrent else 'no'} recurrent "
-                f"state, and with {self.n_q} Q-functions, such as {example}; {agent_path} is not one.{hint}"
+                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, {'a' if self.recurrent else 'no'} recurrent "
+                f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
         CompletedQAgent(agent).give_min_itr_learn(self.min_itr_learn)
@@ -267,7 +221,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """
         marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
         trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
-        if self.recurrent or not marks_timeouts or (self._ends_recorded and trains_by_ours):
+        if not marks_timeouts or (self._ends_recorded and trains_by_ours):
             return super().default_replay_buffer_cls(example, async_)
         return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 
@@ -276,19 +230,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         timeout = timeout_of(env)
         return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
 
-    def trained(self, batch: Any) -> Any:
-        """Return a batch from replay as losses take it: of sequences the steps to train on, with the states before them."""
-        if not self.recurrent:
-            return batch
-        return trained(batch, self.agent, self.layout, self.n_step_return)
-
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return a mask [n] of the replayed samples to learn from, or None for all of them.
 
         A sample is excluded if its episode was truncated within its n steps and the final observation is unknown.
         """
-        if self.recurrent:
-            return samples.valid
         timeout_n = field_of(samples, "timeout_n")
         if timeout_n is None or not self.bootstrap_timelimit:
             return None

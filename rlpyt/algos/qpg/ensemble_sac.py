@@ -76,7 +76,6 @@ class EnsembleSAC(SAC):
     clipped = 2
     agent_needs = ("pi", "target_pi", "q", "discrete", "n_critics", "n_quantiles", "update_target", "pi_parameters", "q_parameters")
     agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.EnsembleSacAgent"
-    recurrent_agent_example = None
     n_q = 1  # The ensemble is one model.
     discrete = False
 

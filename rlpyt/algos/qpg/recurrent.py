@@ -11,10 +11,15 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentInputsRnn
-from rlpyt.algos.sequences import Sequences, agent_inputs, as_model_state
+from rlpyt.algos.qpg.base import QpgAlgorithm
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.algos.sequences import SequenceReplay, agent_inputs, as_model_state
 from rlpyt.returns import valid_from_done
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
 
 # The steps of sequences to train on, in the form in which losses take transitions.
 #   agent_inputs   `AgentInputsRnn` [T,B,...]; init_rnn_state, before the first step, is that of the agent's models
@@ -26,49 +31,90 @@ from rlpyt.utils.collections import field_of
 Trained = namedtuple("Trained", ["agent_inputs", "action", "return_", "done_n", "target_inputs", "valid"])
 
 
-@torch.no_grad()
-def trained(samples: Any, agent: Any, sequences: Sequences, n_step_return: int) -> Trained:
-    """Return the steps of sequences to train on, with the recurrent states before them.
+class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
+    """Trains a recurrent policy and recurrent Q-functions on sequences; put it in front of an algorithm for transitions.
 
-    All networks have separate recurrent states: a sequence begins with those that they had while sampling, and the networks for targets
-    begin with the states of the networks that they follow. Networks first update their states through the `warmup_T` steps.
+    The losses are those of that algorithm, for each of `batch_T` consecutive steps. All networks have separate recurrent states: a sequence
+    begins with those that they had while sampling, and the networks for targets begin with the states of the networks that they follow.
+    Networks first update their states through the `warmup_T` steps, without gradient.
 
     A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
     first step on, and the states are zeros there. Steps whose target would bootstrap from the end of a truncated episode do not count.
 
-    Args:
-        samples: `rlpyt.replays.sequence.n_step.SamplesFromReplay`, [warmup_T + batch_T (+ n), B], on the training device.
-        agent: its method `remember` updates states.
-        sequences: the lengths of both parts.
-        n_step_return: n.
+    Its settings are those of `rlpyt.algos.sequences.SequenceReplay`, and those of the algorithm without `batch_size`. With the other
+    defaults, the default of `replay_ratio` is one update per sampled step.
     """
-    W, T, n = sequences.warmup_T, sequences.batch_T, n_step_return
-    all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
-    begun, first = first_rows(samples.done[:W])
-    t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
-    action, return_, done, done_n, valid = _rows(
-        (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), (t[:T], b)
-    )
-    counts = valid_from_done(done).bool()
-    if valid is not None:
-        counts = counts & valid
-    inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), _rows(all_inputs, (t, b)))  # [T+n,B,...] each
-    action, return_, done_n = _zero_unless(counts, (action, return_, done_n))
 
-    states = target_states = as_model_state(samples.init_rnn_state)
-    if W:
-        warmup = _rows(all_inputs, slice(W))
-        states, target_states = agent.remember(*warmup, states), agent.remember(*warmup, target_states, target=True)
-    states, target_states = _zero_where(begun | ~counts.any(dim=0), (states, target_states))
-    target_states = agent.remember(*_rows(inputs, slice(n)), target_states, target=True)
-    return Trained(
-        agent_inputs=AgentInputsRnn(*_rows(inputs, slice(T)), states),
-        action=action,
-        return_=return_,
-        done_n=done_n,
-        target_inputs=AgentInputsRnn(*_rows(inputs, slice(n, None)), target_states),
-        valid=counts,
-    )
+    agent: Any
+    n_step_return: int
+
+    @checked()
+    def __init__(self, *, replay_ratio: float = 1280, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def update(self, batch: Any) -> tuple[Any, None]:
+        """Do the algorithm's update on the steps of `batch` to train on, a `SamplesFromReplay` of sequences."""
+        return super().update(self.trained(batch))
+
+    def valid_samples(self, samples: Trained) -> torch.Tensor:
+        """Return the mask [T,B] of the steps to learn from."""
+        return samples.valid
+
+    @torch.no_grad()
+    def trained(self, samples: Any) -> Trained:
+        """Return the steps to train on, with the states before them.
+
+        Args:
+            samples: `rlpyt.replays.sequence.n_step.SamplesFromReplay`, [warmup_T + batch_T (+ n), B], on the training device.
+        """
+        W, T, n, agent = self.warmup_T, self.batch_T, self.n_step_return, self.agent
+        all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
+        begun, first = first_rows(samples.done[:W])
+        t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
+        action, return_, done, done_n, valid = _rows(
+            (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), (t[:T], b)
+        )
+        counts = valid_from_done(done).bool()
+        if valid is not None:
+            counts = counts & valid
+        inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), _rows(all_inputs, (t, b)))  # [T+n,B,...] each
+        action, return_, done_n = _zero_unless(counts, (action, return_, done_n))
+
+        states = target_states = as_model_state(samples.init_rnn_state)
+        if W:
+            warmup = _rows(all_inputs, slice(W))
+            states, target_states = agent.remember(*warmup, states), agent.remember(*warmup, target_states, target=True)
+        states, target_states = _zero_where(begun | ~counts.any(dim=0), (states, target_states))
+        target_states = agent.remember(*_rows(inputs, slice(n)), target_states, target=True)
+        return Trained(
+            agent_inputs=AgentInputsRnn(*_rows(inputs, slice(T)), states),
+            action=action,
+            return_=return_,
+            done_n=done_n,
+            target_inputs=AgentInputsRnn(*_rows(inputs, slice(n, None)), target_states),
+            valid=counts,
+        )
+
+
+class RecurrentSAC(RecurrentQpgAlgorithm, SAC):
+    """`rlpyt.algos.qpg.sac.SAC` for agents with memory.
+
+    It has the settings of SAC without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+    """
+
+    agent_needs = (*SAC.agent_needs, "remember")
+    agent_example = "rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent"
+
+
+class RecurrentTD3(RecurrentQpgAlgorithm, TD3):
+    """`rlpyt.algos.qpg.td3.TD3` for agents with memory.
+
+    It has the settings of TD3 without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+    """
+
+    agent_needs = (*TD3.agent_needs, "remember")
+    agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
 
 
 def first_rows(done: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

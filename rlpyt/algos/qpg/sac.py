@@ -68,7 +68,6 @@ class SoftActorCritic(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Step all optimizers on the losses of `batch`."""
-        batch = self.trained(batch)
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
@@ -130,7 +129,6 @@ class SAC(SoftActorCritic):
     clipped = 3
     agent_needs: Sequence[str] = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
-    recurrent_agent_example: str | None = "rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent"
     settings_need = (Needs(("target_entropy",), "fixed_alpha=None", lambda algo: algo.fixed_alpha is None or algo.target_entropy is None),)
 
     @checked(

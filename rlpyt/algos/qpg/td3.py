@@ -30,7 +30,6 @@ class TD3(DDPG):
     """
 
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
-    recurrent_agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
     n_q = 2
 
     @checked(mu_learning_rate=RATE, behavior_cloning=POSITIVE)

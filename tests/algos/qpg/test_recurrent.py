@@ -14,9 +14,7 @@ from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.agents.qpg.td3_lstm_agent import AlternatingTd3LstmAgent, Td3LstmAgent
-from rlpyt.algos.qpg.ddpg import DDPG
-from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
-from rlpyt.algos.qpg.recurrent import first_rows, needed_rows
+from rlpyt.algos.qpg.recurrent import RecurrentSAC, RecurrentTD3, first_rows, needed_rows
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.base import EnvSpaces
@@ -36,7 +34,7 @@ from rlpyt.utils.buffer import buffer_func, buffer_leaves, torchify_buffer
 O, A, H = 3, 2, 4
 W, T, N, B = 3, 4, 2, 10  # warm-up, training, n steps; sequences
 SPACES = EnvSpaces(FloatBox(-1, 1, (O,)), FloatBox(-1, 1, (A,)))
-ALGOS = {"sac": (SAC, SacLstmAgent), "td3": (TD3, Td3LstmAgent)}
+ALGOS = {"sac": (RecurrentSAC, SacLstmAgent), "td3": (RecurrentTD3, Td3LstmAgent)}
 every_algo = pytest.mark.parametrize("name", ALGOS)
 
 
@@ -524,44 +522,35 @@ def test_an_asynchronous_runner_gets_a_buffer_that_is_shared():
         observation=np.zeros(O), action=np.zeros(A), reward=np.float64(0), done=np.bool_(False),
         agent_info=buffer_func(example, lambda x: x[0].numpy()),
     )  # fmt: skip
-    algo = SAC(replay_size=1000, batch_T=32)
+    algo = RecurrentSAC(replay_size=1000)
     buffer = algo.async_initialize(agent, 100, BatchSpec(4, 2), True, examples)
     assert type(buffer) is AsyncUniformSequenceReplayBuffer and algo.updates_per_optimize == algo.updates_per_sync
 
 
 @every_algo
-def test_sequences_replace_batches_of_transitions(name):
-    AlgoCls = ALGOS[name][0]
-    algo, plain = AlgoCls(batch_T=32), AlgoCls()
+def test_the_settings_are_those_of_the_algorithm_and_of_sequences(name):
+    algo = ALGOS[name][0]()
     assert (algo.batch_T, algo.batch_B, algo.warmup_T, algo.store_rnn_state_interval) == (32, 32, 8, 8)
-    assert algo.batch_size == 40 * 32 and algo.replay_batch_B == 32
-    assert plain.replay_batch_B == plain.batch_size < algo.batch_size
+    assert algo.batch_size == 40 * 32 == algo.replay_ratio and algo.replay_batch_B == 32
+    plain = {"sac": SAC, "td3": TD3}[name]()
     assert (algo.learning_rate, algo.target_update_tau, algo.discount) == (plain.learning_rate, plain.target_update_tau, plain.discount)
-    with pytest.raises(ValueError, match="batch_size=3 has no effect without batch_T=None"):
-        AlgoCls(batch_T=32, batch_size=3)
-    with pytest.raises(ValueError, match="warmup_T=3 has no effect without batch_T"):
-        AlgoCls(warmup_T=3)
-    with pytest.raises(ValueError, match=f"{AlgoCls.__name__}: warmup_T=-1"):
-        AlgoCls(batch_T=32, warmup_T=-1)
-
-
-@pytest.mark.parametrize("AlgoCls", [DDPG, EnsembleSAC, DiscreteSAC])
-def test_other_algorithms_refuse_sequences(AlgoCls):
-    with pytest.raises(ValueError, match=f"{AlgoCls.__name__} trains on transitions alone: leave batch_T out"):
-        AlgoCls(batch_T=32)
+    with pytest.raises(TypeError, match="batch_size"):
+        ALGOS[name][0](batch_size=3)
+    with pytest.raises(ValueError, match=f"{ALGOS[name][0].__name__}: warmup_T=-1"):
+        ALGOS[name][0](warmup_T=-1)
 
 
 @pytest.mark.parametrize(
-    "AlgoCls, agent, settings, needed, example, hint",
+    "AlgoCls, agent, needed, example",
     [
-        (SAC, SacAgent(), dict(batch_T=32), "a recurrent state", "SacLstmAgent", ""),
-        (TD3, Td3Agent(), dict(batch_T=32), "a recurrent state", "Td3LstmAgent", ""),
-        (SAC, SacLstmAgent(), {}, "no recurrent state", "SacAgent", "give batch_T"),
-        (TD3, Td3LstmAgent(), {}, "no recurrent state", "Td3Agent", "give batch_T"),
+        (RecurrentSAC, SacAgent(), "a recurrent state", "SacLstmAgent"),
+        (RecurrentTD3, Td3Agent(), "a recurrent state", "Td3LstmAgent"),
+        (SAC, SacLstmAgent(), "no recurrent state", "SacAgent"),
+        (TD3, Td3LstmAgent(), "no recurrent state", "Td3Agent"),
     ],
 )
-def test_agents_with_and_without_memory_are_not_confused(AlgoCls, agent, settings, needed, example, hint):
+def test_agents_with_and_without_memory_are_not_confused(AlgoCls, agent, needed, example):
     agent.initialize(SPACES)
     examples = dict(observation=np.zeros(O), action=np.zeros(A), reward=np.float64(0), done=np.bool_(False))
-    with pytest.raises(ValueError, match=f"{AlgoCls.__name__} needs an agent .*{needed}.*such as .*{example}.*{hint}"):
-        AlgoCls(**settings).initialize(agent, 10, BatchSpec(4, 2), True, examples)
+    with pytest.raises(ValueError, match=f"{AlgoCls.__name__} needs an agent .*{needed}.*such as .*{example}"):
+        AlgoCls().initialize(agent, 10, BatchSpec(4, 2), True, examples)

@@ -11,12 +11,12 @@ recurrent = dict(
     sac_lstm=dict(
         agent="rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent",
         alternating_agent="rlpyt.agents.qpg.sac_lstm_agent.AlternatingSacLstmAgent",
-        algo="rlpyt.algos.qpg.sac.SAC",
+        algo="rlpyt.algos.qpg.recurrent.RecurrentSAC",
     ),
     td3_lstm=dict(
         agent="rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent",
         alternating_agent="rlpyt.agents.qpg.td3_lstm_agent.AlternatingTd3LstmAgent",
-        algo="rlpyt.algos.qpg.td3.TD3",
+        algo="rlpyt.algos.qpg.recurrent.RecurrentTD3",
     ),
 )
 classes_by_key = dict(sac=pendulum.classes_by_key["sac"], **recurrent)

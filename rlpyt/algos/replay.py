@@ -70,6 +70,7 @@ class ReplayAlgorithm(RlAlgorithm):
     Attributes:
         OptInfoCls: namedtuple type that `optimize_agent` returns; set by subclasses.
         replay_buffer: `optimize_agent` writes it.
+        sequences: a `rlpyt.algos.sequences.Sequences`, if the algorithm replays sequences; None if it replays transitions.
         updates_per_optimize: gradient updates per iteration.
         min_itr_learn: first iteration with updates.
         sampler_bs: environment steps per iteration in this process.
@@ -78,6 +79,7 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     replay_buffer: Any = None  # Until it is allocated.
     prioritized_replay = prefetch_batches = False
+    sequences: Any = None
     can_be_graphed = True
     _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields about the ends of episodes that the buffer requires.
     _first_itr_with_replay = 0
@@ -90,11 +92,11 @@ class ReplayAlgorithm(RlAlgorithm):
     @property
     def replay_batch_B(self) -> int:
         """Number of transitions or sequences that an update draws from the buffer."""
-        return self.batch_size
+        return self.batch_size if self.sequences is None else self.sequences.batch_B
 
     def trained_rows(self, agent: BaseAgent, batch_spec: BatchSpec) -> list[int]:
-        """Return the size of a batch from replay."""
-        return [self.batch_size]
+        """Return the size of a batch from replay, without steps that only warm up."""
+        return [self.batch_size if self.sequences is None else self.sequences.batch_T * self.sequences.batch_B]
 
     def check_settings(self) -> None:
         """Also check the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
@@ -220,7 +222,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the buffer class for the observation of an example and the settings."""
-        return BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
+        kind = is_frame_stack(example.observation), self.prioritized_replay, async_
+        return BUFFERS[kind] if self.sequences is None else self.sequences.buffer_cls(*kind)
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Return the arguments of the replay buffer, except the example."""
@@ -233,15 +236,17 @@ class ReplayAlgorithm(RlAlgorithm):
         null_action = self.agent.env_spaces.action.null_value()
         if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Otherwise the default suits any class.
             kwargs["null_action"] = null_action
+        if self.sequences is not None:
+            kwargs.update(self.sequences.buffer_kwargs())
         return kwargs
 
     def _first_replayable_itr(self, batch_T: int) -> int:
         """Return the first iteration after which the buffer holds a valid sample."""
         return -(-CompletedReplay(self.replay_buffer).min_rows // batch_T) - 1
 
-    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
+    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
         """Return the example of one stored step."""
-        return SamplesToBuffer(
+        stored = SamplesToBuffer(
             observation=examples["observation"],
             action=examples["action"],
             reward=examples["reward"],
@@ -249,18 +254,20 @@ class ReplayAlgorithm(RlAlgorithm):
             timeout=np.bool_(False),
             valid=None if self.mid_batch_reset and "valid" not in examples else np.bool_(True),
         )
+        return stored if self.sequences is None else self.sequences.with_rnn_state(stored, examples["agent_info"])
 
-    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
+    def samples_to_buffer(self, samples: Any) -> Any:
         """Return the part of a batch [T,B] to store; to store more, override this and `examples_to_buffer`."""
         samples = as_recorded(samples)
         env = samples.env
-        return SamplesToBuffer(
+        stored = SamplesToBuffer(
             observation=env.observation,
             action=samples.agent.action,
             reward=env.reward,
             done=env.done,
             **self._ends(samples),
         )
+        return stored if self.sequences is None else self.sequences.with_rnn_state(stored, samples.agent.agent_info)
 
     def _ends(self, samples: Any) -> dict[str, Any]:
         """Return the fields of `SamplesToBuffer` about the ends of episodes; None for fields that the buffer does not know."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, is_frame_stack
+from rlpyt.algos.replay import SamplesToBuffer
 from rlpyt.replays.sequence.frame import (
     AsyncPrioritizedSequenceReplayFrameBuffer,
     AsyncUniformSequenceReplayFrameBuffer,
@@ -15,11 +15,9 @@ from rlpyt.replays.sequence.frame import (
 )
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
-from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of, namedarraytuple
-from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, STEPS, checked
+from rlpyt.utils.settings import COUNT, STEPS
 
 # What is stored of a step, and the recurrent state before it, [T,B,...], or None if none is stored.
 SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
@@ -37,62 +35,43 @@ SEQUENCE_BUFFERS = {
 }
 
 
-class SequenceReplay(ReplayAlgorithm):
-    """Replays sequences for a recurrent agent; put it in front of an algorithm that replays transitions.
+# Settings of algorithms that replay sequences, and their allowed values.
+OF_SEQUENCES = dict(batch_T=COUNT, batch_B=COUNT, warmup_T=STEPS, store_rnn_state_interval=STEPS)
 
-    A sequence begins with the recurrent state that the agent had while sampling, if that is stored. Networks first update the state through
-    `warmup_T` steps, without gradient. They learn from the next `batch_T` steps.
+
+class Sequences:
+    """What an algorithm for recurrent agents replays in place of transitions; it assigns this part to its attribute `sequences`.
 
     Args:
         batch_T: steps of a sequence to train on.
         batch_B: sequences per gradient update.
         warmup_T: steps of a sequence before those to train on.
-        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
-            no states: sequences begin anywhere, with a state of zeros.
-        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps.
+        store_rnn_state_interval: steps between two stored recurrent states, at which sequences begin; 0 stores none.
     """
 
-    recurrent = True
-    batch_T: int
-    batch_B: int
-    warmup_T: int
-    store_rnn_state_interval: int
+    def __init__(self, batch_T: int, batch_B: int, warmup_T: int, store_rnn_state_interval: int) -> None:
+        self.batch_T, self.batch_B, self.warmup_T, self.store_rnn_state_interval = batch_T, batch_B, warmup_T, store_rnn_state_interval
 
-    @checked(without=("batch_size",), batch_T=COUNT, batch_B=COUNT, warmup_T=STEPS, store_rnn_state_interval=STEPS)
-    def __init__(
-        self, *, batch_T: int = 32, batch_B: int = 32, warmup_T: int = 8, store_rnn_state_interval: int = 8, **settings: Any
-    ) -> None:
-        save__init__args(locals())
-        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)  # type: ignore[call-arg]
+    @classmethod
+    def of(cls, algo: Any) -> Any:
+        """Return this part for the settings of an algorithm."""
+        return cls(**{name: getattr(algo, name) for name in OF_SEQUENCES})
 
     @property
-    def replay_batch_B(self) -> int:
-        """Number of sequences that an update draws from the buffer."""
-        return self.batch_B
+    def batch_size(self) -> int:
+        """Steps that an update replays."""
+        return (self.batch_T + self.warmup_T) * self.batch_B
 
-    def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
-        """Return the size of the part of the sequences with gradient."""
-        return [self.batch_T * self.batch_B]
+    def buffer_cls(self, has_frames: bool, prioritized: bool, async_: bool) -> type:
+        """Return the class of the replay buffer."""
+        return SEQUENCE_BUFFERS[has_frames, prioritized, async_]
 
-    def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
-        """Return the buffer class for the observation of an example and the settings."""
-        return SEQUENCE_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
+    def buffer_kwargs(self) -> dict[str, int]:
+        """Return the arguments of the replay buffer about sequences."""
+        return dict(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
 
-    def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
-        """Add the shape of sequences."""
-        kwargs = super().replay_kwargs(batch_spec)
-        kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
-        return kwargs
-
-    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
-        """Return the example of one stored step."""
-        return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
-
-    def samples_to_buffer(self, samples: Any) -> Any:
-        """Return the part of a batch [T,B] to store."""
-        return self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
-
-    def _with_rnn_state(self, stored: SamplesToBuffer, agent_info: Any) -> Any:
+    def with_rnn_state(self, stored: Any, agent_info: Any) -> Any:
+        """Return what is stored of steps, `SamplesToBuffer`, with the recurrent state before each, if that is stored."""
         prev_rnn_state = agent_info.prev_rnn_state if self.store_rnn_state_interval else None
         return SamplesToBufferRnn(*stored._replace(final_observation=None), prev_rnn_state)
 

@@ -20,9 +20,11 @@ from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.qpg.recurrent import RecurrentSAC
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
 from rlpyt.runners.async_rl import NICENESS, AsyncRl, AsyncRlEval
@@ -164,6 +166,30 @@ def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
     train(theirs, tmp_path / "theirs")
     assert ours.algo.replay_buffer.written == theirs.algo.replay_buffer.written == 40 * T
     assert_same(ours.algo.replay_buffer.samples, theirs.algo.replay_buffer.samples, 40 * T)
+
+
+@pytest.mark.parametrize("sampler", thinned(SAMPLERS, quick=["serial"]))
+def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler, tmp_path):
+    """Without noise and learning, so that chance has no part in actions; the last run learns as well."""
+    states = []
+    network = dict(lstm_size=6, hidden_sizes=[5], head_size=[5])
+    runs = ((sampler, AsyncRl, 10**6), ("synchronous", MinibatchRl, 10**6), (sampler, AsyncRl, 100))
+    for i, (kind, RunnerCls, min_steps_learn) in enumerate(runs):
+        is_alternating = kind in ("alternating", "no overlap")
+        torch.manual_seed(0)
+        agent = (AlternatingSacLstmAgent if is_alternating else SacLstmAgent)(
+            model_kwargs=network, q_model_kwargs=network, action_squash=2.0, pretrain_std=0.0
+        )
+        algo = RecurrentSAC(
+            batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=min_steps_learn, replay_size=2000, replay_ratio=4,
+        )  # fmt: skip
+        runner = build(kind, RunnerCls, algo=algo, agent=agent, env=dict(id="Pendulum-v1"))
+        train(runner, tmp_path / str(i))
+        states.append([np.array(leaf) for leaf in buffer_leaves(runner.algo.replay_buffer.samples_prev_rnn_state)])
+    assert len(states[0]) == 6 and runner.algo.update_counter > 5
+    for a, b in zip(states[0], states[1], strict=True):
+        assert a.any()
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)  # Batches of another size round otherwise.
 
 
 def assert_same(a, b, n):

@@ -15,9 +15,11 @@ from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.recurrent import RecurrentSAC
 from rlpyt.envs.gym import make
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -29,12 +31,14 @@ pytestmark = [processes, pytest.mark.timeout(120)]
 ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 
 
-def build(RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, **settings):
+def build(
+    RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, env="CartPole-v1", **settings
+):
     evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
     return RunnerCls(
         algo=algo or A2C(),
         agent=agent or MlpFfAgent(),
-        sampler=SamplerCls(EnvCls, dict(id="CartPole-v1"), batch_T=8, batch_B=2, **evaluation),
+        sampler=SamplerCls(EnvCls, dict(id=env), batch_T=8, batch_B=2, **evaluation),
         n_steps=n_steps,
         log_interval_steps=160,
         seed=5,
@@ -127,13 +131,22 @@ def test_ranks_agree_on_what_the_divergence_decides(tmp_path):
     assert float(table[-1]["learningRateMin"]) > float(table[0]["learningRateMax"])
 
 
-@pytest.mark.parametrize("name", thinned(["a2c", "a2c, scaled rewards", "dqn"], quick=["a2c, scaled rewards", "dqn"]))
+@pytest.mark.parametrize(
+    "name", thinned(["a2c", "a2c, scaled rewards", "dqn", "sac_lstm"], quick=["a2c, scaled rewards", "dqn"])
+)
 def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
     def run(log_dir, **settings):
         algo, agent = A2C(normalize_reward="scaled" in name), MlpFfAgent()  # Each rank has the returns of its environments.
         if name == "dqn":
             algo = DQN(min_steps_learn=64, replay_size=400, batch_size=16, prioritized_replay=True, eps_steps=300)
             agent = MlpDqnAgent()
+        if name == "sac_lstm":
+            network = dict(lstm_size=6, hidden_sizes=[5], head_size=[5])
+            algo = RecurrentSAC(
+                batch_T=6, warmup_T=2, batch_B=4, store_rnn_state_interval=2, min_steps_learn=64, replay_size=400, replay_ratio=4
+            )
+            agent = SacLstmAgent(model_kwargs=network, q_model_kwargs=network, action_squash=2.0)
+            settings = dict(settings, env="Pendulum-v1")
         runner = build(algo=algo, agent=agent, save_replay=True, **settings)
         with logger_context(str(tmp_path / log_dir), 0, "test"):
             runner.train()

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.qpg.recurrent import RecurrentQpgAgent, RnnStates
+from rlpyt.agents.qpg.recurrent import RnnStates, each_state, recurrent_q_values, states_after, step_networks
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.distributions.gaussian import DistInfoStd
-from rlpyt.models.qpg.lstm import PiLstmModel
+from rlpyt.models.qpg.lstm import PiLstmModel, QofMuLstmModel
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
 
 __all__ = ["AgentInfo", "AlternatingSacLstmAgent", "RnnStates", "SacLstmAgent", "SacLstmAgentBase"]
 
@@ -20,26 +22,43 @@ __all__ = ["AgentInfo", "AlternatingSacLstmAgent", "RnnStates", "SacLstmAgent", 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "prev_rnn_state"])
 
 
-class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
+class SacLstmAgentBase(SacAgent):
     """SAC agent with a recurrent policy and recurrent Q-functions; a mixin in front of it keeps their states.
+
+    The methods for training take inputs with leading dims [T,B], and `init_rnn_state`, the states before the first step: `RnnStates` of
+    [N,B,H], or None for zeros. `rlpyt.agents.qpg.recurrent` says what models do.
 
     Its settings are those of `rlpyt.agents.qpg.sac_agent.SacAgent`.
 
     Args:
         ModelCls: class of the policy, which returns mean and log_std, both [*lead,A], and the state after the last step.
+        QModelCls: class of the Q-functions, which also take an action, and return Q [*lead] and the state after the last step.
     """
 
-    ModelCls = PiLstmModel
     hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q1_model", "q2_model")
+
+    @checked()
+    def __init__(
+        self, *, ModelCls: type[torch.nn.Module] = PiLstmModel, QModelCls: type[torch.nn.Module] = QofMuLstmModel, **settings: Any
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def pi(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
     ) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
         """Return new actions [T,B,A], the log of their densities [T,B], and dist_info, all with gradient to the policy."""
-        *outputs, _ = self.model(*self._model_inputs(observation, prev_action, prev_reward), self._each(init_rnn_state)[0])
+        *outputs, _ = self.model(*self._model_inputs(observation, prev_action, prev_reward), each_state(self, init_rnn_state)[0])
         dist_info = DistInfoStd(*outputs)
         return *self.distribution.sample_loglikelihood(dist_info), dist_info
+
+    @torch.no_grad()
+    def remember(
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
+    ) -> Any:
+        """Return `RnnStates` after the last step of sequences [T,B], without gradient; with `target` those for targets."""
+        return states_after(self, self._model_inputs(observation, prev_action, prev_reward), init_rnn_state, target)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
@@ -47,7 +66,7 @@ class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
 
         Inputs have leading dims [B] or []. Returns AgentStep(action [*lead,A], AgentInfo(dist_info [*lead,A], prev_rnn_state [B,N,H])).
         """
-        outputs, prev_rnn_state = self._step_policy(observation, prev_action, prev_reward)
+        outputs, prev_rnn_state = step_networks(self, self._model_inputs(observation, prev_action, prev_reward))
         dist_info = DistInfoStd(*outputs)
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, prev_rnn_state))
 
@@ -55,7 +74,7 @@ class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Return both Q [T,B] of actions [T,B,A], with gradient."""
-        return self._q_values(self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
+        return recurrent_q_values(self, self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
 
     @torch.no_grad()
     def target_q(  # type: ignore[override]
@@ -63,7 +82,7 @@ class SacLstmAgentBase(RecurrentQpgAgent, SacAgent):
     ) -> tuple[torch.Tensor, ...]:
         """Return both target networks' Q [T,B] of actions [T,B,A]."""
         names = [self.target_names[name] for name in self.q_names]
-        return self._q_values(names, observation, prev_action, prev_reward, init_rnn_state, action)
+        return recurrent_q_values(self, names, observation, prev_action, prev_reward, init_rnn_state, action)
 
 
 class SacLstmAgent(RecurrentAgentMixin, SacLstmAgentBase):

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.qpg.recurrent import RecurrentQpgAgent, RnnStates
+from rlpyt.agents.qpg.recurrent import RnnStates, each_state, recurrent_q_values, states_after, step_networks
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfo
-from rlpyt.models.qpg.lstm import MuLstmModel
+from rlpyt.models.qpg.lstm import MuLstmModel, QofMuLstmModel
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
 
 __all__ = ["AgentInfo", "AlternatingTd3LstmAgent", "RnnStates", "Td3LstmAgent", "Td3LstmAgentBase"]
 
@@ -20,19 +22,29 @@ __all__ = ["AgentInfo", "AlternatingTd3LstmAgent", "RnnStates", "Td3LstmAgent", 
 AgentInfo = namedarraytuple("AgentInfo", ["mu", "prev_rnn_state"])
 
 
-class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
+class Td3LstmAgentBase(Td3Agent):
     """TD3 agent with a recurrent policy and recurrent Q-functions; a mixin in front of it keeps their states.
+
+    The methods for training take inputs with leading dims [T,B], and `init_rnn_state`, the states before the first step: `RnnStates` of
+    [N,B,H], or None for zeros. `rlpyt.agents.qpg.recurrent` says what models do.
 
     Its settings are those of `rlpyt.agents.qpg.td3_agent.Td3Agent`.
 
     Args:
         ModelCls: class of mu, which returns actions [*lead,A], and the state after the last step. If it takes output_max, it gets the
             largest action, unless model_kwargs has another.
+        QModelCls: class of the Q-functions, which also take an action, and return Q [*lead] and the state after the last step.
     """
 
-    ModelCls = MuLstmModel
     hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q_model", "q2_model")
+
+    @checked()
+    def __init__(
+        self, *, ModelCls: type[torch.nn.Module] = MuLstmModel, QModelCls: type[torch.nn.Module] = QofMuLstmModel, **settings: Any
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def mu(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
@@ -41,20 +53,20 @@ class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
         return self._mu(self.model, observation, prev_action, prev_reward, init_rnn_state)
 
     def _mu(self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, states: Any) -> torch.Tensor:
-        return model(*self._model_inputs(observation, prev_action, prev_reward), self._each(states)[0])[0]
+        return model(*self._model_inputs(observation, prev_action, prev_reward), each_state(self, states)[0])[0]
 
     def q(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         """Return both Q [T,B] of actions [T,B,A], with gradient."""
-        return self._q_values(self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
+        return recurrent_q_values(self, self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
 
     def q_at_mu(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
     ) -> torch.Tensor:
         """Return Q [T,B] of the policy's actions, with gradient through the first Q-function to the policy."""
         inputs = observation, prev_action, prev_reward, init_rnn_state
-        return self._q_values(self.q_names[:1], *inputs, self.mu(*inputs))[0]
+        return recurrent_q_values(self, self.q_names[:1], *inputs, self.mu(*inputs))[0]
 
     @torch.no_grad()
     def target_q_at_mu(  # type: ignore[override]
@@ -63,7 +75,14 @@ class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
         """Return both target networks' Q [T,B] of the target policy's actions with noise."""
         inputs = observation, prev_action, prev_reward, init_rnn_state
         action = self.target_distribution.sample(DistInfo(self._mu(self.target_model, *inputs)))
-        return self._q_values([self.target_names[name] for name in self.q_names], *inputs, action)
+        return recurrent_q_values(self, [self.target_names[name] for name in self.q_names], *inputs, action)
+
+    @torch.no_grad()
+    def remember(
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
+    ) -> Any:
+        """Return `RnnStates` after the last step of sequences [T,B], without gradient; with `target` those for targets."""
+        return states_after(self, self._model_inputs(observation, prev_action, prev_reward), init_rnn_state, target)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
@@ -71,7 +90,7 @@ class Td3LstmAgentBase(RecurrentQpgAgent, Td3Agent):
 
         Inputs have leading dims [B] or []. Returns AgentStep(action [*lead,A], AgentInfo(mu [*lead,A], prev_rnn_state [B,N,H])).
         """
-        (mu,), prev_rnn_state = self._step_policy(observation, prev_action, prev_reward)
+        (mu,), prev_rnn_state = step_networks(self, self._model_inputs(observation, prev_action, prev_reward))
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu, prev_rnn_state))
 
 

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.hyperparameters import Needs
-from rlpyt.algos.sequences import SEQUENCE_BUFFERS, SamplesToBufferRnn, SequenceReplay, agent_inputs, as_model_state
+from rlpyt.algos.sequences import OF_SEQUENCES, SEQUENCE_BUFFERS, SamplesToBufferRnn, Sequences, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
 from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
@@ -40,7 +40,7 @@ _MANY_IDLE_ITRS = 10  # Too many to be chance.
 PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])
 
 
-class R2D1(SequenceReplay, DQN):
+class R2D1(DQN):
     """Q-learning with a recurrent agent, on sequences from a replay buffer.
 
     A sequence begins with the recurrent state that the agent had while sampling, if that is stored. Both networks first update the state
@@ -70,6 +70,7 @@ class R2D1(SequenceReplay, DQN):
         ValueError: a setting is not possible.
     """
 
+    recurrent = True
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     settings_need = (
@@ -87,7 +88,8 @@ class R2D1(SequenceReplay, DQN):
     )
 
     @checked(
-        without=("target_update_tau", *MUNCHAUSEN),
+        OF_SEQUENCES,
+        without=("batch_size", "target_update_tau", *MUNCHAUSEN),
         pri_eta=FRACTION,
         input_priority_shift=STEPS,
         value_scale_eps=RATE,
@@ -120,7 +122,8 @@ class R2D1(SequenceReplay, DQN):
         **settings: Any,
     ) -> None:
         save__init__args(locals())
-        super().__init__(**settings)
+        self.sequences = Sequences.of(self)
+        super().__init__(batch_size=self.sequences.batch_size, **settings)
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
 

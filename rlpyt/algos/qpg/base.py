@@ -221,7 +221,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """
         marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
         trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
-        if not marks_timeouts or (self._ends_recorded and trains_by_ours):
+        if self.sequences is not None or not marks_timeouts or (self._ends_recorded and trains_by_ours):
             return super().default_replay_buffer_cls(example, async_)
         return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 
@@ -233,8 +233,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return a mask [n] of the replayed samples to learn from, or None for all of them.
 
-        A sample is excluded if its episode was truncated within its n steps and the final observation is unknown.
+        A sample is excluded if its episode was truncated within its n steps and the final observation is unknown. Steps of sequences have a
+        mask already.
         """
+        if self.sequences is not None:
+            return samples.valid
         timeout_n = field_of(samples, "timeout_n")
         if timeout_n is None or not self.bootstrap_timelimit:
             return None

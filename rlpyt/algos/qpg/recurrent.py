@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentInputsRnn
-from rlpyt.algos.qpg.base import QpgAlgorithm
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
-from rlpyt.algos.sequences import SequenceReplay, agent_inputs, as_model_state
+from rlpyt.algos.sequences import OF_SEQUENCES, Sequences, agent_inputs, as_model_state
 from rlpyt.returns import valid_from_done
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
@@ -31,44 +30,26 @@ from rlpyt.utils.settings import checked
 Trained = namedtuple("Trained", ["agent_inputs", "action", "return_", "done_n", "target_inputs", "valid"])
 
 
-class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
-    """Trains a recurrent policy and recurrent Q-functions on sequences; put it in front of an algorithm for transitions.
+class TrainedSequences(Sequences):
+    """Sequences for a recurrent policy and recurrent Q-functions, which all have separate states.
 
-    The losses are those of that algorithm, for each of `batch_T` consecutive steps. All networks have separate recurrent states: a sequence
-    begins with those that they had while sampling, and the networks for targets begin with the states of the networks that they follow.
-    Networks first update their states through the `warmup_T` steps, without gradient.
+    A sequence begins with the states that the networks had while sampling, if these are stored; the networks for targets begin with the
+    states of the networks that they follow. Networks first update their states through the `warmup_T` steps, without gradient. The losses
+    are those for transitions, for each of `batch_T` consecutive steps.
 
     A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
     first step on, and the states are zeros there. Steps whose target would bootstrap from the end of a truncated episode do not count.
-
-    Its settings are those of `rlpyt.algos.sequences.SequenceReplay`, and those of the algorithm without `batch_size`. With the other
-    defaults, the default of `replay_ratio` is one update per sampled step.
     """
 
-    agent: Any
-    n_step_return: int
-
-    @checked()
-    def __init__(self, *, replay_ratio: float = 1280, **settings: Any) -> None:
-        save__init__args(locals())
-        super().__init__(**settings)
-
-    def update(self, batch: Any) -> tuple[Any, None]:
-        """Do the algorithm's update on the steps of `batch` to train on, a `SamplesFromReplay` of sequences."""
-        return super().update(self.trained(batch))
-
-    def valid_samples(self, samples: Trained) -> torch.Tensor:
-        """Return the mask [T,B] of the steps to learn from."""
-        return samples.valid
-
     @torch.no_grad()
-    def trained(self, samples: Any) -> Trained:
+    def trained(self, samples: Any, algo: Any) -> Trained:
         """Return the steps to train on, with the states before them.
 
         Args:
             samples: `rlpyt.replays.sequence.n_step.SamplesFromReplay`, [warmup_T + batch_T (+ n), B], on the training device.
+            algo: its `n_step_return` is the number of steps from a step to that of its target; its agent has a method `remember`.
         """
-        W, T, n, agent = self.warmup_T, self.batch_T, self.n_step_return, self.agent
+        W, T, n, agent = self.warmup_T, self.batch_T, algo.n_step_return, algo.agent
         all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
         begun, first = first_rows(samples.done[:W])
         t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
@@ -97,24 +78,82 @@ class RecurrentQpgAlgorithm(SequenceReplay, QpgAlgorithm):
         )
 
 
-class RecurrentSAC(RecurrentQpgAlgorithm, SAC):
-    """`rlpyt.algos.qpg.sac.SAC` for agents with memory.
+class RecurrentSAC(SAC):
+    """`rlpyt.algos.qpg.sac.SAC` for agents with memory, on sequences; see `TrainedSequences`.
 
-    It has the settings of SAC without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+    It has the settings of SAC, without `batch_size`, and:
+
+    Args:
+        batch_T: steps of a sequence to train on.
+        batch_B: sequences per gradient update.
+        warmup_T: steps of a sequence before those to train on.
+        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
+            no states: sequences begin anywhere, with a state of zeros.
+        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps. With the other defaults,
+            the default is one update per sampled step.
     """
 
+    recurrent = True
     agent_needs = (*SAC.agent_needs, "remember")
     agent_example = "rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent"
 
+    @checked(OF_SEQUENCES, without=("batch_size",))
+    def __init__(
+        self,
+        *,
+        batch_T: int = 32,
+        batch_B: int = 32,
+        warmup_T: int = 8,
+        store_rnn_state_interval: int = 8,
+        replay_ratio: float = 1280,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        self.sequences = TrainedSequences.of(self)
+        super().__init__(batch_size=self.sequences.batch_size, **settings)
 
-class RecurrentTD3(RecurrentQpgAlgorithm, TD3):
-    """`rlpyt.algos.qpg.td3.TD3` for agents with memory.
+    def update(self, batch: Any) -> tuple[Any, None]:
+        """Do the update of SAC on the steps of sequences that are to be trained on."""
+        return super().update(self.sequences.trained(batch, self))
 
-    It has the settings of TD3 without `batch_size`, and those of `RecurrentQpgAlgorithm`.
+
+class RecurrentTD3(TD3):
+    """`rlpyt.algos.qpg.td3.TD3` for agents with memory, on sequences; see `TrainedSequences`.
+
+    It has the settings of TD3, without `batch_size`, and:
+
+    Args:
+        batch_T: steps of a sequence to train on.
+        batch_B: sequences per gradient update.
+        warmup_T: steps of a sequence before those to train on.
+        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
+            no states: sequences begin anywhere, with a state of zeros.
+        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps. With the other defaults,
+            the default is one update per sampled step.
     """
 
+    recurrent = True
     agent_needs = (*TD3.agent_needs, "remember")
     agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
+
+    @checked(OF_SEQUENCES, without=("batch_size",))
+    def __init__(
+        self,
+        *,
+        batch_T: int = 32,
+        batch_B: int = 32,
+        warmup_T: int = 8,
+        store_rnn_state_interval: int = 8,
+        replay_ratio: float = 1280,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        self.sequences = TrainedSequences.of(self)
+        super().__init__(batch_size=self.sequences.batch_size, **settings)
+
+    def update(self, batch: Any) -> tuple[Any, None]:
+        """Do the update of TD3 on the steps of sequences that are to be trained on."""
+        return super().update(self.sequences.trained(batch, self))
 
 
 def first_rows(done: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -74,6 +74,10 @@ def make(name, rnn="lstm", agent_settings=None, AgentCls=None, **settings):
     return algo, agent
 
 
+def trained_steps(algo, samples):
+    return algo.sequences.trained(samples, algo)
+
+
 def stored_states(n, rnn="lstm"):
     def normal():
         return torch.randn(n, 1, H, dtype=torch.float64)
@@ -262,7 +266,7 @@ def test_losses_of_sac_and_their_gradients_are_those_of_steps_taken_one_by_one(c
         alpha_terms.append(-algo._log_alpha * (log_pi.detach() - 1.5))
     assert 5 < len(q1_terms) <= T * B
     torch.manual_seed(5)
-    losses, _ = algo.loss(algo.trained(samples))
+    losses, _ = algo.loss(trained_steps(algo, samples))
     parameters = [agent.q1_parameters(), agent.q2_parameters(), agent.pi_parameters(), [algo._log_alpha]]
     check(losses, [mean(q1_terms), mean(q2_terms), mean(pi_terms), mean(alpha_terms)], parameters)
 
@@ -283,7 +287,7 @@ def test_losses_of_td3_and_their_gradients_are_those_of_steps_taken_one_by_one(c
         q_terms.append(0.5 * (y - q_of(agent.q_model, of_q1, a)) ** 2 + 0.5 * (y - q_of(agent.q2_model, of_q2, a)) ** 2)
         mu_terms.append(-q_of(agent.q_model, of_q1, mu_of(agent.model, of_mu)))
     torch.manual_seed(5)
-    trained = algo.trained(samples)
+    trained = trained_steps(algo, samples)
     losses = algo.q_loss(trained, trained.valid), algo.mu_loss(trained, trained.valid)
     check(losses, [mean(q_terms), mean(mu_terms)], [agent.q_parameters(), agent.mu_parameters()])
 
@@ -345,7 +349,7 @@ def test_what_is_not_used_for_a_step_to_learn_from_may_be_anything(name, warmup_
 def test_a_batch_with_nothing_to_learn_gives_zeros():
     algo, agent = make("sac", fixed_alpha=0.2)
     samples = sequences(algo)
-    losses, _ = algo.loss(algo.trained(samples._replace(valid=torch.zeros_like(samples.valid))))
+    losses, _ = algo.loss(trained_steps(algo, samples._replace(valid=torch.zeros_like(samples.valid))))
     assert all(loss == 0 for loss in losses[:3])
     sum(losses[:3]).backward()
     assert not any(p.grad.any() for p in agent.pi_parameters())
@@ -452,7 +456,7 @@ def test_with_unchanged_networks_the_warm_up_ends_in_the_states_that_the_agent_h
     starts = [(t, b) for t in range(0, 45, interval) for b in range(3)]
     T_idxs, B_idxs = (np.array(x) for x in zip(*starts, strict=True))
     batch = algo.replay_buffer.extract_batch(T_idxs, B_idxs, 7)
-    trained = algo.trained(batch)
+    trained = trained_steps(algo, batch)
     all_states = [torch.cat(leaves) for leaves in zip(*(buffer_leaves(x) for x in recorded), strict=True)]  # [60,B,N,H] each
     begun, n_checked = 0, 0
     for i, (t, b) in enumerate(starts):
@@ -491,15 +495,15 @@ def test_it_trains_with_every_kind_of_sampler(SamplerCls, CollectorCls, name):
     )
     sampler = SamplerCls(make_walk, {}, batch_T=4, batch_B=4, CollectorCls=CollectorCls, max_decorrelation_steps=3)
     before, counts = [], []
-    trained = algo.trained
+    trained = algo.sequences.trained
 
-    def watched(batch):
+    def watched(*args):
         if not before:
             before.append(copy.deepcopy(agent.state_dict()))
-        counts.append(int((result := trained(batch)).valid.sum()))
+        counts.append(int((result := trained(*args)).valid.sum()))
         return result
 
-    algo.trained = watched
+    algo.sequences.trained = watched
     affinity = dict(workers_cpus=[0, 1], set_affinity=False)
     MinibatchRl(algo=algo, agent=agent, sampler=sampler, n_steps=200, seed=1, affinity=affinity, log_interval_steps=100).train()
     assert algo.update_counter == len(counts) > 10 and sum(counts) > 5 * len(counts)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from pathlib import Path
 
 import preloaded
@@ -97,7 +98,8 @@ def total(counts, what, name):
     return [sum(each[name].values()) for each in counts if each["what"] == what]
 
 
-LAUNCHES = {"cartpole:ppo": 94, "cartpole:dqn": 51, "pendulum:sac": 148, "pendulum:td3": 106}
+# The most in an update, and in the mean: every other update of TD3 includes the policy.
+LAUNCHES = {"cartpole:ppo": (83, 83), "cartpole:dqn": (45, 45), "pendulum:sac": (107, 107), "pendulum:td3": (88, 69)}
 BY_OPTIONS = [f"cartpole:{key}" for key in ("iqn", "m_dqn", "rainbow", "sac")]
 BY_OPTIONS += [f"pendulum:{key}" for key in ("redq", "droq", "tqc", "crossq")]
 
@@ -105,8 +107,9 @@ BY_OPTIONS += [f"pendulum:{key}" for key in ("redq", "droq", "tqc", "crossq")]
 @pytest.mark.parametrize("config", [*LAUNCHES, *[pytest.param(config, marks=full) for config in BY_OPTIONS]])
 def test_updates_from_replay_and_of_minibatches_keep_to_their_budgets(tmp_path, config):
     counts = run(tmp_path, config, "serial", 0)["counts"]
-    budget = LAUNCHES.get(config, math.inf)
-    assert max(total(counts, "update", "launches")[2:]) <= budget  # In the first ones optimizers allocate their states.
+    most, mean = LAUNCHES.get(config, (math.inf, math.inf))
+    launches = total(counts, "update", "launches")[2:]  # In the first ones optimizers allocate their states.
+    assert max(launches) <= most and statistics.mean(launches) <= mean
     for name in ("waits", "synchronized", "to_device", "from_device"):
         assert set(total(counts, "update", name)[1:]) == {0}, name
 

@@ -19,7 +19,7 @@ from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
-from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.models.utils import keep_large_blocks, matching_state_dict, modules_of, unwrap_ddp, update_state_dict
 from rlpyt.spaces.masked import split, without_mask
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
@@ -523,15 +523,21 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
 
 def is_trained(model: torch.nn.Module) -> bool:
-    """Return whether any parameter of a model is trained. (`Module.parameters` reaches the first parameter several times more slowly.)"""
-    return any(p.requires_grad for module in model.modules() for p in module._parameters.values() if p is not None)
+    """Return whether any parameter of a model is trained."""
+    return any(p.requires_grad for module in modules_of(model) for p in module._parameters.values() if p is not None)
 
 
 def set_training(model: torch.nn.Module, training: bool) -> None:
     """Switch a model to training or evaluation mode, unless it is there already; an untrained model goes to evaluation mode."""
     training = training and is_trained(model)
-    if model.training != training:
+    if model.training == training:
+        return
+    modules = modules_of(model)
+    if any(type(module).train is not torch.nn.Module.train or "train" in vars(module) for module in modules):
         model.train(training)
+        return
+    for module in modules:
+        object.__setattr__(module, "training", training)  # As `Module.train` does, which takes ten times as long for the same.
 
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:

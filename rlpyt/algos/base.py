@@ -12,7 +12,7 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import Needs, check_effects
-from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state, rate_may_change, set_learning_rate
+from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state, rate_may_change, set_learning_rate, step_all
 from rlpyt.algos.schedules import Schedule, factor_at
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
@@ -214,7 +214,7 @@ class RlAlgorithm(Recorded):
         self.optimizer.zero_grad(set_to_none=True)
         self.backward_from([loss])
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
-        self.optimizer.step()
+        step_all([self.optimizer])
         return grad_norm
 
     def progress_at(self, itr: int) -> float:
@@ -340,6 +340,8 @@ def _joined(values: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _check_training_goes_well(name: str, numbers: list[float]) -> None:
+    if math.isfinite(sum(numbers)):  # Then all are, and Python need not look at each.
+        return
     must_be_finite = name.lower().endswith(("loss", "gradnorm"))
     for x in numbers:
         if math.isnan(x) or (must_be_finite and math.isinf(x)):

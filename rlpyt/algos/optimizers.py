@@ -171,12 +171,23 @@ def _key_of_plain_adam(optimizer: Any) -> tuple | None:
     return group["params"][0].device, group["lr"], *group["betas"], group["weight_decay"], group["eps"]
 
 
+def _counted_on(steps: list[torch.Tensor], states: Sequence[dict]) -> list[torch.Tensor]:
+    """Add 1 to the counters of steps, scalars in `states`. They become views of one tensor, so that this is one operation."""
+    joined = steps[0]._base
+    if joined is None or len(joined) != len(steps) or any(step._base is not joined for step in steps):
+        joined = torch.stack(steps)
+        steps = list(joined.unbind())
+        for state, step in zip(states, steps):
+            state["step"] = step
+    joined.add_(1)
+    return steps
+
+
 @torch.no_grad()
 def _step_plain_adam(optimizers: Sequence[Any], lr: float, beta1: float, beta2: float, weight_decay: float, eps: float) -> None:
     params: list[Any] = list(chain(*map(parameters_of, optimizers)))  # All have gradients.
     states = [optimizer.state[p] for optimizer in optimizers for p in parameters_of(optimizer)]
-    steps = [state["step"] for state in states]
-    torch._foreach_add_(steps, 1)
+    steps = _counted_on([state["step"] for state in states], states)
     torch._fused_adam_(
         params,
         [p.grad for p in params],

@@ -81,6 +81,30 @@ def orthogonal_policy_(body: Sequence[torch.nn.Module], policy: torch.nn.Module,
         orthogonal_(module, gain)
 
 
+def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a model and all modules in it, shared ones repeatedly, many times faster than `Module.modules`."""
+    found = [model]
+    for module in found:  # The list grows meanwhile.
+        found += [child for child in module._modules.values() if child is not None]
+    return found
+
+
+def parameters_of(model: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Return what ``model.parameters()`` does, in the same order, several times faster."""
+    if type(model).parameters is not torch.nn.Module.parameters:
+        return model.parameters()
+    found: dict[int, torch.nn.Parameter] = {}
+
+    def collect(module: torch.nn.Module) -> None:
+        found.update((id(p), p) for p in module._parameters.values() if p is not None)
+        for child in module._modules.values():
+            if child is not None:
+                collect(child)
+
+    collect(model)
+    return iter(found.values())
+
+
 @contextmanager
 def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
     """Within this context gradients pass through the models that have these parameters, but are not computed for the parameters."""

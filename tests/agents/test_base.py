@@ -80,6 +80,22 @@ def test_modes_reach_the_trained_models_only(AgentCls):
             assert name == "model" or not model.training
 
 
+def test_a_module_that_changes_how_it_switches_modes_is_asked():
+    class KeepsStatistics(torch.nn.BatchNorm1d):
+        def train(self, mode=True):
+            return super().train(False)
+
+    class Model(MlpFfModel):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.norm, self.other = KeepsStatistics(2), torch.nn.Dropout()
+
+    agent = make(MlpFfAgent, ModelCls=Model)
+    agent.eval_mode(0)
+    agent.train_mode(0)
+    assert agent.model.training and agent.model.other.training and not agent.model.norm.training
+
+
 def test_a_subclass_may_add_a_model_as_documented():
     class TwoHeaded(MlpFfAgent):
         def initialize(self, env_spaces, share_memory=False, **kwargs):

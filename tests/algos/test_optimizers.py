@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -103,6 +105,22 @@ def test_steps_together_go_through_what_was_loaded_hooks_and_schedulers():
         assert len(called) == 4
         sides.append([groups, [optimizer.state_dict() for optimizer in optimizers]])
     torch.testing.assert_close(*sides, rtol=0, atol=0)
+
+
+def test_counters_of_steps_survive_other_ways_to_step_and_copies():
+    sides = []
+    for together in (True, False):
+        groups = groups_of_parameters(2)
+        optimizers = [torch.optim.Adam(group, lr=0.1, fused=True) for group in groups]
+        for i in range(7):
+            set_grads(groups, i)
+            for subset in ([optimizers], [optimizers[:1], optimizers[1:]], [optimizers[::-1]])[i % 3]:
+                step_all(subset) if together and i != 4 else [optimizer.step() for optimizer in subset]
+            if i == 5:
+                optimizers[0].load_state_dict(copy.deepcopy(optimizers[0].state_dict()))
+        sides.append([groups, [optimizer.state_dict() for optimizer in optimizers]])
+    torch.testing.assert_close(*sides, rtol=0, atol=0)
+    assert {state["step"].item() for optimizer in optimizers for state in optimizer.state.values()} == {7}
 
 
 def test_other_optimizers_and_several_groups_step_as_ever():

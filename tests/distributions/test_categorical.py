@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Categorical as Reference
 from torch.distributions import kl_divergence
 
+from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.distributions.categorical import Categorical, DistInfo
 
 
@@ -105,3 +106,20 @@ def test_one_hot_and_back():
     assert dist.from_onehot(onehot).dtype == torch.int32
     assert torch.equal(dist.from_onehot(onehot, dtype=torch.long), indexes)
     assert dist.dim == 4 and dist.sample(DistInfo(onehot)).dtype == torch.int32
+
+
+def test_entropy_and_perplexity_together_are_what_their_methods_say():
+    class Scaled(Categorical):
+        def mean_perplexity(self, dist_info, valid=None):
+            return 100 * super().mean_perplexity(dist_info, valid)
+
+        def entropy(self, dist_info):
+            return 3 * super().entropy(dist_info)
+
+    info = DistInfo(torch.softmax(torch.randn(6, 4), dim=-1).requires_grad_())
+    for dist in (Categorical(4), Scaled(4)):
+        for valid in (None, torch.tensor([1.0, 0, 1, 1, 0, 1])):
+            entropy, perplexity = mean_entropy_and_perplexity(dist, info, valid)
+            torch.testing.assert_close(entropy, dist.mean_entropy(info, valid), rtol=0, atol=0)
+            torch.testing.assert_close(perplexity, dist.mean_perplexity(info, valid).detach(), rtol=0, atol=0)
+            assert entropy.requires_grad and not perplexity.requires_grad

@@ -116,6 +116,50 @@ def test_sample_loglikelihood_gives_a_clipped_sample_with_the_density_of_that(se
     torch.testing.assert_close(log_likelihood, dist.log_likelihood(sample, info))
 
 
+@pytest.mark.parametrize("dim", [1, 3, 16])
+def test_samples_after_others_are_those_of_two_calls(dim):
+    """The noise is that of two calls, whatever the number of components."""
+    dist = Gaussian(dim, squash=2.0, min_std=0.1, max_std=3.0)
+    info = torch.randn(2, 9, dim) * 2
+    results = []
+    for joint in (True, False):
+        torch.manual_seed(1)
+        mean, log_std = (x[4:].clone().requires_grad_() for x in info)
+        last = DistInfoStd(mean, log_std)
+        if joint:
+            *samples, sample, log_density = dist.sample_loglikelihood_after(last, DistInfoStd(*info))
+            samples, others = (samples[0], samples[1]), (sample, log_density)
+        else:
+            with torch.no_grad():
+                others = dist.sample_loglikelihood(DistInfoStd(*info[:, :4]))
+            samples = dist.sample_loglikelihood(last)
+        assert not any(x.requires_grad for x in others)
+        grads = torch.autograd.grad((samples[0] * 1.5).sum() + samples[1].square().sum(), [mean, log_std])
+        results.append((*samples, *others, *grads))
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("limits", [dict(min_std=0.5), dict(max_std=2.0), dict(min_std=0.5, max_std=2.0)], ids=str)
+def test_beyond_the_limits_of_the_deviation_it_has_no_gradient(limits):
+    dist = Gaussian(3, **limits)
+    log_std = torch.tensor([-3.0, 0.0, 3.0], requires_grad=True)
+    sample, log_density = dist.sample_loglikelihood(DistInfoStd(torch.zeros(3), log_std))
+    (sample.sum() + log_density).backward()
+    assert (log_std.grad != 0).tolist() == ["min_std" not in limits, True, "max_std" not in limits]
+
+
+def test_a_sample_or_a_density_alone_has_its_gradient():
+    dist = Gaussian(3, squash=1.0)
+    grads = []
+    for uses in ((1, 0), (0, 1), (1, 1)):
+        torch.manual_seed(0)
+        mean, log_std = torch.randn(2, 5, 3).unbind()
+        mean, log_std = mean.requires_grad_(), log_std.requires_grad_()
+        results = dist.sample_loglikelihood(DistInfoStd(mean, log_std))
+        grads.append(torch.autograd.grad(sum(x.sum() for x, is_used in zip(results, uses) if is_used), [mean, log_std]))
+    torch.testing.assert_close([a + b for a, b in zip(*grads[:2])], list(grads[2]))
+
+
 def test_clip_and_squash_exclude_each_other():
     with pytest.raises(ValueError, match="exclude each other"):
         Gaussian(dim=2, clip=1, squash=1)

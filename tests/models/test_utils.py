@@ -6,7 +6,15 @@ import pytest
 import torch
 from tiers import full, processes
 
-from rlpyt.models.utils import conv2d_output_shape, matching_state_dict, scale_grad, strip_ddp_state_dict, update_state_dict
+from rlpyt.models.utils import (
+    conv2d_output_shape,
+    matching_state_dict,
+    modules_of,
+    parameters_of,
+    scale_grad,
+    strip_ddp_state_dict,
+    update_state_dict,
+)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +143,20 @@ def test_large_blocks_come_from_memory_that_the_process_keeps():
     for mode in ("keep", "act"):
         mapped, grown, kept = measure(mode)
         assert mapped == 0 and grown > 32 and kept == grown  # Some of it was there before.
+
+
+def test_modules_and_parameters_are_those_of_torch():
+    shared = torch.nn.Linear(2, 2)
+    model = torch.nn.Sequential(shared, torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False), torch.nn.LSTM(3, 2)), shared)
+    model.register_module("nothing", None)
+    model.register_parameter("last", torch.nn.Parameter(torch.zeros(1)))
+    assert [id(p) for p in parameters_of(model)] == [id(p) for p in model.parameters()]
+    assert {id(m) for m in modules_of(model)} == {id(m) for m in model.modules()}
+
+
+def test_a_model_that_says_which_parameters_it_has_is_asked():
+    class Own(torch.nn.Linear):
+        def parameters(self, recurse=True):
+            return iter([self.weight])
+
+    assert len(list(parameters_of(Own(2, 2)))) == 1

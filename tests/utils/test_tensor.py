@@ -10,6 +10,7 @@ from rlpyt.utils.tensor import (
     from_onehot,
     huber,
     infer_leading_dims,
+    mean_huber,
     restore_leading_dims,
     select_at_indexes,
     smaller,
@@ -116,6 +117,34 @@ def test_the_smaller_of_two_has_the_gradient_of_the_minimum():
     result.backward(torch.tensor([1.0, 10.0, 100.0]))
     assert a.grad.tolist() == [1, 10, 0] and b.grad.tolist() == [0, 0, 100]
     assert not smaller(a.detach(), b.detach()).requires_grad
+
+
+def test_gradients_of_the_smaller_of_two_are_adjacent_in_memory():
+    a, b = torch.randn(2, 5).unbind()
+    a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
+    of_a, of_b = torch.autograd.grad(smaller(a, b).sum(), [a, b])
+    assert of_b.data_ptr() - of_a.data_ptr() == 5 * of_a.itemsize
+
+
+@pytest.mark.parametrize("valid", [None, torch.tensor([1.0, 0, 1, 1, 0, 0, 1]), torch.zeros(7)], ids=["all", "some", "none"])
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # That of the predictions; targets of another type are possible.
+def test_a_mean_huber_loss_and_its_gradient_are_those_of_a_loop(valid, clip, dtype):
+    torch.manual_seed(0)
+    x, y = torch.randn(7, dtype=dtype, requires_grad=True), torch.randn(7, requires_grad=True)
+    loss = mean_huber(x, y, clip, valid)
+    loss.backward()
+    losses, slopes = [], []
+    for prediction, target in zip(x.tolist(), y.tolist()):
+        error = prediction - target
+        linear = clip is not None and abs(error) > clip
+        losses.append(clip * (abs(error) - clip / 2) if linear else error**2 / 2)
+        slopes.append(max(-clip, min(clip, error)) if linear else error)
+    mask = [1.0] * 7 if valid is None else valid.tolist()
+    n = max(sum(mask), 1)
+    assert loss.item() == pytest.approx(sum(m * each for m, each in zip(mask, losses)) / n, rel=1e-5, abs=1e-7)
+    assert x.grad.tolist() == pytest.approx([m * slope / n for m, slope in zip(mask, slopes)], rel=1e-5, abs=1e-7)
+    assert y.grad is None
 
 
 @pytest.mark.parametrize("clip", [None, 0.5, 2.0])

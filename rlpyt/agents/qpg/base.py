@@ -15,7 +15,7 @@ from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space, images_in
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
-from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
+from rlpyt.models.utils import frozen, parameters_of, unwrap_ddp, update_state_dict
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import ArgumentsFor, checked
@@ -153,7 +153,7 @@ class QpgAgent(BaseAgent):
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Return the parameters of all Q-functions."""
-        return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
+        return chain.from_iterable(parameters_of(getattr(self, name)) for name in self.q_names)
 
     def _q_values(
         self, names: Sequence[str], observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor

@@ -14,7 +14,7 @@ from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import PiMlpModel, after_targets
-from rlpyt.models.utils import unwrap_ddp
+from rlpyt.models.utils import parameters_of, unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -144,11 +144,11 @@ class BaseSacAgent(SquashedGaussianAgent):
 
     def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Return the parameters of the first Q-function."""
-        return self.q1_model.parameters()
+        return parameters_of(self.q1_model)
 
     def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Return the parameters of the second Q-function."""
-        return self.q2_model.parameters()
+        return parameters_of(self.q2_model)
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Return the parameters of both Q-functions."""

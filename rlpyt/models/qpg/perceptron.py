@@ -103,7 +103,7 @@ class _AfterConstants(torch.autograd.Function):
         params, inputs = ctx.saved_tensors[:n_params], ctx.saved_tensors[n_params:]
         if torch.is_grad_enabled():
             return _backward_by_autograd(ctx, inputs[0], params, [g])
-        _, grads = _backward(g, inputs, list(zip(params[::2], params[1::2])), need_x=False, need_params=True)
+        grads = _backward(g, inputs, list(zip(params[::2], params[1::2])), need_x=False, need_params=True)[1]
         return None, None, *grads
 
 

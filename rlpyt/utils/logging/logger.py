@@ -331,8 +331,9 @@ def record_tabular_misc_stat(key: str, values: Any, placement: str = "back", det
 
 def _statistics(values: Any) -> tuple[float, ...]:
     if isinstance(values, (list, tuple)):
-        values = [np.ravel(value) for value in values if value is not None]
-        values = np.concatenate(values) if values else ()
+        values = [value for value in values if value is not None]
+        if not all(type(value) is float for value in values):
+            values = np.concatenate([np.ravel(value) for value in values])
     values = np.asarray(() if values is None else values, dtype=np.float64)
     if values.size == 0:
         return (float("nan"),) * len(STATS)

@@ -13,7 +13,7 @@ from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.models.qpg.mlp import QofMuMlpModel
+from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -408,6 +408,48 @@ def test_standard_deviations_are_limited():
         expected, expected_log_pi = Gaussian(3).sample_loglikelihood(DistInfoStd(torch.zeros(2, 3), torch.full((2, 3), float(limit))))
         torch.testing.assert_close(action, expected)
         torch.testing.assert_close(log_pi, expected_log_pi)
+
+
+@pytest.mark.parametrize("squash", [None, 2.0])
+def test_both_policies_in_one_pass_are_those_of_two(squash):
+    agent = make("sac", action_squash=squash)
+    batch, targets = inputs(5), inputs(5)
+    results = []
+    for joint in (True, False):
+        torch.manual_seed(0)
+        if joint:
+            (action, log_pi, dist_info), of_targets = agent.joint_pi(batch, targets)
+        else:
+            with torch.no_grad():
+                of_targets = agent.pi(*targets)[:2]
+            action, log_pi, dist_info = agent.pi(*batch)
+        grads = torch.autograd.grad(action.sum() + (2 * log_pi).sum(), list(agent.pi_parameters()))
+        results.append((action, log_pi, *dist_info, *of_targets, *grads))
+    torch.testing.assert_close(*results)
+    assert not any(x.requires_grad for x in of_targets)
+
+
+def test_a_policy_that_a_user_has_changed_takes_two_passes():
+    class Doubled(SacAgent):
+        def pi(self, *args):
+            action, *others = super().pi(*args)
+            return 2 * action, *others
+
+    class Model(PiMlpModel):
+        def forward(self, *args):
+            mean, log_std = super().forward(*args)
+            return mean + 1, log_std
+
+    changed = Doubled()
+    changed.initialize(SPACES)
+    hooked = make("sac")
+    hooked.model.register_forward_hook(lambda module, args, output: output)
+    fixed = make("sac")
+    fixed.distribution.set_std(0.5)
+    for agent in (changed, make("sac", ModelCls=Model), hooked, fixed):
+        assert agent.joint_pi(inputs(5), inputs(5)) is None
+    assert make("sac").joint_pi(inputs(2, 5), inputs(2, 5)) is None
+    assert make("sac").joint_pi(inputs(5), inputs(5)) is not None
 
 
 # --- Misuse -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import torch
 from rlpyt.models.linear import onednn_is_available
 from rlpyt.models.qpg import perceptron
 from rlpyt.models.qpg.mlp import QofMuMlpModel
-from rlpyt.models.qpg.perceptron import perceptrons, stack_parameters
+from rlpyt.models.qpg.perceptron import after_constants, perceptrons, stack_parameters
 
 SIZES = [(5, 7), (7, 6), (6, 2)]
 
@@ -139,3 +139,36 @@ def test_stacked_parameters_keep_their_values_and_follow_each_other_in_memory():
     assert all(perceptron._are_stacked(pair) for pair in zip(*(model.parameters() for model in models)))
     models[1].double()
     assert not any(perceptron._are_stacked(pair) for pair in zip(*(model.parameters() for model in models)))
+
+
+def test_outputs_after_constants_are_those_of_two_passes_and_only_the_last_rows_have_gradients():
+    (net,) = make_nets(1)
+    constants, x = torch.randn(3, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
+    both, last = after_constants(constants, x, net)
+    assert last.requires_grad and not both.requires_grad
+    torch.testing.assert_close(both, torch.cat([reference(constants, net), reference(x, net)]))
+    torch.testing.assert_close(last, both[3:])
+    weights = torch.randn(4, 2, dtype=torch.float64)
+    got, expected = (torch.autograd.grad((weights * y).sum(), parameters([net])) for y in (last, reference(x, net)))
+    torch.testing.assert_close(got, expected)
+
+
+def test_outputs_after_constants_can_be_differentiated_twice():
+    (net,) = make_nets(1)
+    x = torch.randn(4, 5, dtype=torch.float64)
+    seconds = []
+    for outputs in (after_constants(torch.randn(3, 5, dtype=torch.float64), x, net)[1], reference(x, net)):
+        first = torch.autograd.grad(outputs.square().sum(), parameters([net]), create_graph=True)
+        seconds.append(torch.autograd.grad(sum(g.square().sum() for g in first), parameters([net])))
+    torch.testing.assert_close(*seconds)
+
+
+def test_gradients_that_are_adjacent_in_memory_are_taken_as_they_are():
+    (a, b), x = stacked(make_nets(2)), torch.randn(4, 5, dtype=torch.float64)
+    weights = torch.randn(2, 4, 2, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perceptron, "_together", lambda weight, n_nets, rows: True)
+        outputs = perceptrons(x, [a, b])
+        apart = torch.autograd.grad(outputs, parameters([a, b]), [w.clone() for w in weights], retain_graph=True)
+        patch.setattr(torch, "stack", None)
+        torch.testing.assert_close(torch.autograd.grad(outputs, parameters([a, b]), list(weights)), apart, rtol=0, atol=0)

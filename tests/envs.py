@@ -647,7 +647,7 @@ class ReadyVector(VectorEnv):
     def step_into(self, actions, observation_out):
         self.send(np.arange(self.n), actions)
         scratch = buffer_func(observation_out, np.copy)
-        columns, step = self.receive(self.n, scratch)
+        columns, step = ReadyVector.receive(self, self.n, scratch)
         order = np.argsort(columns)
         observation_out[...] = scratch[order]
         return VectorStep(*(buffer_func(part, lambda x: x[order]) for part in step))

@@ -54,6 +54,24 @@ def test_it_keeps_the_contract_of_vectors():
     check_vector_env(ReadyVector, ENV)
 
 
+class MixedUp(ReadyVector):
+    def receive(self, k, observation_out):
+        columns, step = super().receive(k, observation_out)
+        return (columns + 1) % self.n, step
+
+
+class Twice(ReadyVector):
+    def receive(self, k, observation_out):
+        columns, step = super().receive(k, observation_out)
+        return columns * 0, step
+
+
+@pytest.mark.parametrize("make, says", [(MixedUp, "must lead where step_into.. does"), (Twice, "must return each of them once")])
+def test_the_contract_of_vectors_finds_environments_that_are_mixed_up(make, says):
+    with pytest.raises(AssertionError, match=says):
+        check_vector_env(make, ENV, n_steps=0)
+
+
 def test_an_error_says_which_vector_it_is_from():
     sampler = make_sampler("serial", VectorEnvs(ReadyVector), dict(fails_at=3), B=4, decorrelation=0, eval_n_envs=0)
     sampler.initialize(RecordingAgent(), seed=0)

@@ -564,8 +564,8 @@ class EnvPoolVectorEnv(VectorEnv):
     that of environments in a step.
 
     Args:
-        make: makes the pool: ``make(seed=[...])``, with one seed per environment, or without an argument. If `n_ready` is given, with
-            ``batch_size=1``.
+        make: makes the pool: ``make(seed=[...])``, with one seed per environment, or without an argument. If `n_ready` is less than `n`,
+            with ``batch_size=1``.
         n: number of environments.
         n_ready: as in `VectorEnv`.
 
@@ -581,19 +581,20 @@ class EnvPoolVectorEnv(VectorEnv):
 
     def __init__(self, make: Callable[..., Any], n: int, n_ready: int | None = None) -> None:
         self._make, self.n, self.n_ready = make, n, n_ready
+        self._one_by_one = n_ready is not None and n_ready < n
         self.env = env = make()
-        if env.config["batch_size"] != (n if n_ready is None else 1):
+        if env.config["batch_size"] != (1 if self._one_by_one else n):
             raise ValueError(f"EnvPoolVectorEnv(n={n}, n_ready={n_ready}) got a pool with batch_size={env.config['batch_size']}.")
         self._action_space = GymSpaceWrapper(copy.deepcopy(env.action_space), 0, "action")
         self._observation_space = GymSpaceWrapper(copy.deepcopy(env.observation_space), 0, "observation")
         self._n_actions = CompletedSpace(env.action_space).n
         action = np.stack([np.asarray(self._action_space.null_value())] * n)
         self.reset_into(self._scratch(n))
-        if n_ready is None:
-            infos = env.step(self._action_space.revert(action))[4]
-        else:
+        if self._one_by_one:
             self._send(np.arange(n), self._action_space.revert(action))
             infos = [env.recv()[4] for _ in range(n)][0]
+        else:
+            infos = env.step(self._action_space.revert(action))[4]
         example = {key: value for key, value in infos.items() if key not in self._left_out}
         self._to_infos = InfoConverter(example, "info")
 
@@ -603,7 +604,7 @@ class EnvPoolVectorEnv(VectorEnv):
         Raises:
             ValueError: an action is none of the space, for which EnvPool itself has no check.
         """
-        if self.n_ready is not None:
+        if self._one_by_one:
             self.send(np.arange(self.n), actions)
             scratch = self._scratch(self.n)
             columns, step = self.receive(self.n, scratch)
@@ -641,11 +642,11 @@ class EnvPoolVectorEnv(VectorEnv):
 
     def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
         """Reset all environments, or those of the mask `which`."""
-        if which is None and self.n_ready is None:
+        if which is None and not self._one_by_one:
             self._observation_space.convert_into(self.env.reset()[0], observation_out)
             return
         ids = np.arange(self.n) if which is None else np.flatnonzero(which)
-        for some in ids[None] if self.n_ready is None else ids[:, None]:
+        for some in ids[:, None] if self._one_by_one else ids[None]:
             scratch = self._scratch(len(some))
             self._observation_space.convert_into(self.env.reset(some.astype(np.int32))[0], scratch)
             for rows, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
@@ -703,6 +704,6 @@ def make_envpool(task_id: str, num_envs: int = 1, batch_size: int | None = None,
     if task_id not in tasks:
         raise ValueError(f"task_id={task_id!r} is no task of EnvPool. {did_you_mean(task_id, tasks, _TASKS)}")
     kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
-    if batch_size is not None:
+    if batch_size is not None and batch_size < num_envs:
         kwargs["batch_size"] = 1
     return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs, batch_size)

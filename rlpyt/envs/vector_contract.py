@@ -48,7 +48,7 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
             _check_steps([_Watched(each) for each in vectors], n_steps)
-        if vector.n_ready is not None and n > 1:
+        if vector.n_ready is not None and vector.n_ready < n:
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
             _check_ready(*vectors)

@@ -114,7 +114,8 @@ def drawing(space: Any) -> Callable[[tuple], torch.Tensor]:
 
 def bare(row: Row, close: list) -> dict[str, Callable[[], float]]:
     """Return functions that run a loop around the vector for T steps, and its ``step`` alone, and return steps per second."""
-    vector = VectorEnvs(row.make)(num_envs=row.B, **{**row.kwargs, **({} if "batch_size" not in row.kwargs else dict(batch_size=row.B))})
+    kwargs = {name: value for name, value in row.kwargs.items() if name != "batch_size"}  # The loop waits for all environments.
+    vector = VectorEnvs(row.make)(num_envs=row.B, **kwargs)
     close.append(vector.close)
     draw, actions = drawing(vector.action_space), []
     vector.seed(range(row.B))

@@ -23,9 +23,12 @@ from gymnasium import spaces
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.envs.vector import NEXT_STEP, GymVectorEnv, VectorEnv, VectorStep
 from rlpyt.experiments.envs import make_partial
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.structures import map_structure
 
 CountingInfo = namedtuple("CountingInfo", ["episode", "t", "action", "traj_done", "timeout"])
 
@@ -600,3 +603,55 @@ def make_gym_vector(num_envs: int, mode: str = "NextStep", async_: bool = False,
     """Return a vector of Gymnasium of such environments."""
     VectorCls = gymnasium.vector.AsyncVectorEnv if async_ else gymnasium.vector.SyncVectorEnv
     return VectorCls([functools.partial(GymCounting, **kwargs)] * num_envs, autoreset_mode=mode)
+
+
+class ReadyVector(VectorEnv):
+    """Environments that are ready in random order: some of them several times while others are not."""
+
+    autoreset_mode = NEXT_STEP
+    resets_some = True
+    most = 0  # How far one was ahead of another.
+
+    def __init__(self, num_envs, n_ready=2, fails_at=None, mode=NEXT_STEP, **kwargs):
+        self.n, self.n_ready, self.fails_at, self.autoreset_mode = num_envs, n_ready, fails_at, mode
+        self._singles = [GymVectorEnv(make_gym_vector(1, **kwargs)) for _ in range(num_envs)]
+        self._action_space, self._observation_space = self._singles[0].action_space, self._singles[0].observation_space
+        self._rng, self._begun, self._n_steps = np.random.default_rng(0), {}, np.zeros(num_envs, int)
+
+    def seed(self, seeds):
+        super().seed(seeds)
+        for single, seed in zip(self._singles, seeds):
+            single.seed([seed])
+
+    def reset_into(self, observation_out, which=None):
+        for b in range(self.n) if which is None else np.flatnonzero(which):
+            self._singles[b].reset_into(observation_out[b : b + 1])
+
+    def send(self, columns, actions):
+        for i, b in enumerate(columns.tolist()):
+            assert b not in self._begun, "one step at a time"
+            self._begun[b] = actions[i : i + 1]
+
+    def receive(self, k, observation_out):
+        assert k <= len(self._begun), "it would wait forever"
+        columns = self._rng.choice(sorted(self._begun), k, replace=False)
+        steps = []
+        for i, b in enumerate(columns.tolist()):
+            self._n_steps[b] += 1
+            if self._n_steps[b] == self.fails_at:
+                raise ZeroDivisionError("planned failure")
+            steps.append(self._singles[b].step_into(self._begun.pop(b), observation_out[i : i + 1]))
+        type(self).most = max(type(self).most, int(np.ptp(self._n_steps)))
+        return columns, VectorStep(*(map_structure(lambda *parts: np.concatenate(parts), *parts) for parts in zip(*(s[:4] for s in steps))))
+
+    def step_into(self, actions, observation_out):
+        self.send(np.arange(self.n), actions)
+        scratch = buffer_func(observation_out, np.copy)
+        columns, step = ReadyVector.receive(self, self.n, scratch)
+        order = np.argsort(columns)
+        observation_out[...] = scratch[order]
+        return VectorStep(*(buffer_func(part, lambda x: x[order]) for part in step))
+
+    def close(self):
+        for single in self._singles:
+            single.close()

@@ -197,7 +197,7 @@ class CompletedEnv(Completed):
         spaces: as in `SteppableEnv`; None for an environment of another library.
         num_tasks: number of tasks to choose from; None if there is no choice.
         envs: single environments inside a vector; none for others.
-        leaves_blank_rows, resets_some: as in `rlpyt.samplers.vector.VectorColumn`.
+        leaves_blank_rows, resets_some, n_ready: as in `rlpyt.samplers.vector.VectorColumn`.
     """
 
     horizon: int | None = None
@@ -214,6 +214,7 @@ class CompletedEnv(Completed):
     envs: Sequence[Any] = ()
     leaves_blank_rows: bool = False
     resets_some: bool = True
+    n_ready: int | None = None
 
     def close(self) -> None:
         """Free resources. The default does nothing."""

@@ -31,12 +31,13 @@ from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import allowed_action, without_mask
-from rlpyt.utils.buffer import buffer_from_example, buffer_leaves
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.misc import did_you_mean, has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.structures import map_structure
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 AUTORESET_MODES = (NEXT_STEP, SAME_STEP, DISABLED)
@@ -61,11 +62,14 @@ class VectorEnv:
         autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED.
         resets_some: whether `reset_into` can reset some of the environments. DISABLED vectors must be able to.
         truncates_only_at_horizon: as in `rlpyt.envs.base.Env`.
+        n_ready: for how many environments the agent acts at a time, as soon as they are ready, while the others step; None for all. Such a
+            vector is a NEXT_STEP one, and defines `send` and `receive`.
     """
 
     n: int
     autoreset_mode = SAME_STEP
     resets_some = False
+    n_ready: int | None = None
     truncates_only_at_horizon = False
     _action_space: Space
     _observation_space: Space
@@ -83,6 +87,18 @@ class VectorEnv:
             entries of the `VectorStep` are ignored.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step_into(actions, observation_out).")
+
+    def send(self, columns: np.ndarray, actions: Any) -> None:
+        """Begin a step of environments `columns` [k] with `actions`, a structure ``[k,...]``, and do not wait for it. See `n_ready`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define send(columns, actions), which n_ready={self.n_ready} needs.")
+
+    def receive(self, k: int, observation_out: Any) -> tuple[np.ndarray, VectorStep]:
+        """Wait until `k` environments have ended the step that `send` began; write their observations, arrays ``[k,...]``.
+
+        Returns:
+            their numbers [k], int64, in the order of the rows, and the `VectorStep` of k environments.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define receive(k, observation_out), which n_ready={self.n_ready} needs.")
 
     def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
         """Start new episodes and write their first observations.
@@ -544,12 +560,17 @@ class EnvPoolVectorEnv(VectorEnv):
 
     EnvPool seeds its environments when it makes them, so `seed` makes them anew. It resets an environment by the next step (NEXT_STEP).
 
+    A pool that need not step all environments at once returns one at a time, since it would wait forever for a number that is larger than
+    that of environments in a step.
+
     Args:
-        make: makes the pool: ``make(seed=[...])``, with one seed per environment, or without an argument.
+        make: makes the pool: ``make(seed=[...])``, with one seed per environment, or without an argument. If `n_ready` is less than `n`,
+            with ``batch_size=1``.
         n: number of environments.
+        n_ready: as in `VectorEnv`.
 
     Raises:
-        ValueError: the pool does not return all environments at every step.
+        ValueError: the pool returns another number of environments.
     """
 
     autoreset_mode = NEXT_STEP
@@ -558,19 +579,23 @@ class EnvPoolVectorEnv(VectorEnv):
     _observation_space: GymSpaceWrapper
     _left_out = ("env_id", "players")
 
-    def __init__(self, make: Callable[..., Any], n: int) -> None:
-        self._make, self.n = make, n
+    def __init__(self, make: Callable[..., Any], n: int, n_ready: int | None = None) -> None:
+        self._make, self.n, self.n_ready = make, n, n_ready
+        self._one_by_one = n_ready is not None and n_ready < n
         self.env = env = make()
-        if env.config["batch_size"] != n:
-            raise ValueError(
-                f"batch_size={env.config['batch_size']} of EnvPool must be left out: a step is to return all {n} environments."
-            )
+        if env.config["batch_size"] != (1 if self._one_by_one else n):
+            raise ValueError(f"EnvPoolVectorEnv(n={n}, n_ready={n_ready}) got a pool with batch_size={env.config['batch_size']}.")
         self._action_space = GymSpaceWrapper(copy.deepcopy(env.action_space), 0, "action")
         self._observation_space = GymSpaceWrapper(copy.deepcopy(env.observation_space), 0, "observation")
         self._n_actions = CompletedSpace(env.action_space).n
-        self.env.reset()
         action = np.stack([np.asarray(self._action_space.null_value())] * n)
-        example = {key: value for key, value in env.step(self._action_space.revert(action))[4].items() if key not in self._left_out}
+        self.reset_into(self._scratch(n))
+        if self._one_by_one:
+            self._send(np.arange(n), self._action_space.revert(action))
+            infos = [env.recv()[4] for _ in range(n)][0]
+        else:
+            infos = env.step(self._action_space.revert(action))[4]
+        example = {key: value for key, value in infos.items() if key not in self._left_out}
         self._to_infos = InfoConverter(example, "info")
 
     def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
@@ -579,22 +604,56 @@ class EnvPoolVectorEnv(VectorEnv):
         Raises:
             ValueError: an action is none of the space, for which EnvPool itself has no check.
         """
+        if self._one_by_one:
+            self.send(np.arange(self.n), actions)
+            scratch = self._scratch(self.n)
+            columns, step = self.receive(self.n, scratch)
+            order = np.argsort(columns)
+            for rows, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
+                out[...] = rows[order]
+            return VectorStep(*(None if part is None else buffer_func(part, lambda x: x[order]) for part in step))
         _check_numbers(actions, self._n_actions)
-        observation, reward, terminated, truncated, infos = self.env.step(self._action_space.revert(actions))
+        return self._taken_in(self.env.step(self._action_space.revert(actions)), observation_out)
+
+    def send(self, columns: np.ndarray, actions: Any) -> None:
+        """Begin a step of environments `columns` [k] with `actions` [k,...]; errors as of `step_into`."""
+        _check_numbers(actions, self._n_actions)
+        self._send(columns, self._action_space.revert(actions))
+
+    def _send(self, columns: np.ndarray, actions: Any) -> None:
+        self.env.send(actions, columns.astype(np.int32))
+
+    def receive(self, k: int, observation_out: Any) -> tuple[np.ndarray, VectorStep]:
+        """Wait for `k` environments, one after the other."""
+        columns, steps = np.zeros(k, np.int64), []
+        for i in range(k):
+            results = self.env.recv()
+            columns[i] = results[4]["env_id"][0]
+            steps.append(self._taken_in(results, observation_out[i : i + 1]))
+        reward, terminated, truncated = (np.concatenate([step[j] for step in steps]) for j in range(3))
+        infos = map_structure(lambda *parts: np.concatenate(parts), *(step.infos for step in steps))
+        return columns, VectorStep(reward, terminated, truncated, infos)
+
+    def _taken_in(self, results: tuple, observation_out: Any) -> VectorStep:
+        """Write the observations of what the pool returned, and return the rest."""
+        observation, reward, terminated, truncated, infos = results
         self._observation_space.convert_into(observation, observation_out)
         return VectorStep(reward, terminated, truncated, None if self._to_infos.constant is not None else self._to_infos(infos))
 
     def reset_into(self, observation_out: Any, which: np.ndarray | None = None) -> None:
         """Reset all environments, or those of the mask `which`."""
-        if which is None:
+        if which is None and not self._one_by_one:
             self._observation_space.convert_into(self.env.reset()[0], observation_out)
             return
-        ids = np.flatnonzero(which).astype(np.int32)
-        observation = self.env.reset(ids)[0]
-        scratch = buffer_from_example(self._observation_space.null_value(), (len(ids),), share_memory=False)
-        self._observation_space.convert_into(observation, scratch)
-        for rows, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
-            out[which] = rows
+        ids = np.arange(self.n) if which is None else np.flatnonzero(which)
+        for some in ids[:, None] if self._one_by_one else ids[None]:
+            scratch = self._scratch(len(some))
+            self._observation_space.convert_into(self.env.reset(some.astype(np.int32))[0], scratch)
+            for rows, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):
+                out[some] = rows
+
+    def _scratch(self, k: int) -> Any:
+        return buffer_from_example(self._observation_space.null_value(), (k,), share_memory=False)
 
     def seed(self, seeds: Sequence[int]) -> None:
         """Make the environments anew, with these seeds modulo 2**31."""
@@ -617,17 +676,21 @@ class EnvPoolVectorEnv(VectorEnv):
 _TASKS = "envpool.list_all_envs() has all of them."
 
 
-def make_envpool(task_id: str, num_envs: int = 1, **kwargs: Any) -> EnvPoolVectorEnv:
+def make_envpool(task_id: str, num_envs: int = 1, batch_size: int | None = None, **kwargs: Any) -> EnvPoolVectorEnv:
     """Make a vector of EnvPool.
 
     Args:
         task_id: such as "Pong-v5" or "HalfCheetah-v4"; ``envpool.list_all_envs()`` has them all.
         num_envs: number of environments.
+        batch_size: the agent acts as soon as this number of environments is ready, for these, while others step; None waits for all. So
+            does a number that is not below `num_envs`, as in evaluations of few environments.
         kwargs: further arguments of ``envpool.make``. `num_threads` is, if not given, the number of processors of this process.
 
     Raises:
-        ImportError: EnvPool is missing. ValueError: there is no such task.
+        ImportError: EnvPool is missing. ValueError: there is no such task, or `batch_size` is not positive.
     """
+    if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
+        raise ValueError(f"batch_size={batch_size!r} must be a number of environments, at least 1, or None to wait for all.")
     try:
         import envpool
     except ImportError as error:
@@ -641,4 +704,6 @@ def make_envpool(task_id: str, num_envs: int = 1, **kwargs: Any) -> EnvPoolVecto
     if task_id not in tasks:
         raise ValueError(f"task_id={task_id!r} is no task of EnvPool. {did_you_mean(task_id, tasks, _TASKS)}")
     kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
-    return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs)
+    if batch_size is not None and batch_size < num_envs:
+        kwargs["batch_size"] = 1
+    return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs, batch_size)

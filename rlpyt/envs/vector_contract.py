@@ -29,7 +29,8 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
 
     The rules concern: spaces; shapes and dtypes of all results; observations, which must lie in their space, in the rows given, and nowhere
     else; what happens after the last step of an episode, by the autoreset mode; horizon; equal episodes after equal seeds, whatever
-    happened before; actions, which must not be changed; resets of some environments; and `close`, which may be called twice. Choose
+    happened before; actions, which must not be changed; resets of some environments; with `n_ready`, steps that environments end one after
+    the other, which must lead where `step_into` does; and `close`, which may be called twice. Choose
     `n_steps` so that some episodes end.
 
     A vector of Gymnasium is wrapped first, as in samplers. Half of the actions are extreme, as in `rlpyt.envs.contract.check_env`.
@@ -47,6 +48,10 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
             _check_steps([_Watched(each) for each in vectors], n_steps)
+        if vector.n_ready is not None and vector.n_ready < n:
+            for each in vectors:
+                each.seed([seed + i for i in range(n)])
+            _check_ready(*vectors)
     finally:
         for each in (*vectors, *vectors):
             each.close()
@@ -152,6 +157,29 @@ def _check_steps(pair: list[_Watched], n_steps: int) -> None:
             lengths[some], blank[some] = 0, False
 
 
+def _check_ready(vector: Any, twin: Any) -> None:
+    n, space = vector.n, vector.action_space
+    out, expected = (buffer_from_example(vector.observation_space.null_value(), (n,), share_memory=False) for _ in range(2))
+    actions = buffer_from_example(space.null_value(), (n,), share_memory=False)
+    for i in range(n):
+        actions[i] = space.sample()
+    vector.reset_into(out)
+    twin.reset_into(expected)
+    result = twin.step_into(actions, expected)
+    vector.send(np.arange(n), actions)
+    first, rest = vector.receive(1, out[:1]), vector.receive(n - 1, out[1:])
+    columns = np.concatenate([first[0], rest[0]])
+    assert sorted(columns.tolist()) == list(range(n)), (
+        f"After a step of all {n} environments was begun, receive(1) and receive({n - 1}) must return each of them once, got {columns}."
+    )
+    for some, step, rows in ((first[0], first[1], out[:1]), (rest[0], rest[1], out[1:])):
+        for name, got in (("observation", rows), *((name, getattr(step, name)) for name in (*_PARTS, "infos"))):
+            theirs = _rows(expected if name == "observation" else getattr(result, name), some)
+            assert got is theirs is None or _equal(got, theirs), (
+                f"receive() must lead where step_into() does: {name} of environments {some} was {got}, and with step_into() {theirs}."
+            )
+
+
 def _check_observations(vector: Any, observations: Any, where: str) -> None:
     space, null = vector.observation_space, vector.observation_space.null_value()
     for i in range(len(buffer_leaves(observations)[0])):
@@ -180,4 +208,4 @@ def _check_infos(infos: Any, first: Any, n: int, before: str) -> None:
 
 
 def _rows(structure: Any, mask: np.ndarray) -> Any:
-    return buffer_func(structure, lambda x: np.asarray(x)[mask])
+    return structure if structure is None else buffer_func(structure, lambda x: np.asarray(x)[mask])

@@ -412,3 +412,17 @@ def _without(leaf: Any, idle: Any) -> Any:
     leaf = leaf.clone()
     leaf[idle] = 0
     return leaf
+
+
+def can_act_for_some(agent: Any) -> bool:
+    """Return whether an agent's memory of environments can be taken by column.
+
+    The class with its `reset_one`, or a subclass of that, must have an `acting_for`.
+    """
+    from rlpyt.agents.base import BaseAgent  # Here, because environment workers use this module without torch.
+
+    classes = type(agent).__mro__
+    owner = next((cls for cls in classes if "reset_one" in vars(cls)), None)
+    if owner is None or type(agent).reset_one is BaseAgent.reset_one:
+        return CompletedAgent(agent).acting_for is not None
+    return any("acting_for" in vars(cls) for cls in classes if issubclass(cls, owner))

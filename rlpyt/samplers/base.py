@@ -9,6 +9,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, close_env, is_rlpyt
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, is_gym_vector
+from rlpyt.samplers.actors import can_act_for_some
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.vector import vector_columns
@@ -211,6 +212,25 @@ class BaseSampler(Recorded):
             needed = kinds[0 if self.alternating else 1]
             raise ValueError(f"{type(self).__name__} needs a recurrent agent {needed}, which {type(agent).__name__} is not.")
 
+    def _check_acts_as_ready(self, agent: Agent) -> None:
+        """Raise ValueError if the agent cannot act for the environments of a vector that are ready, while others step."""
+        vector = "The vector that EnvCls makes steps some of its environments at a time (batch_size of EnvPool, n_ready)"
+        if self.gpu:
+            raise ValueError(
+                f"{vector}, for an agent in the same process: take SerialSampler or CpuSampler. For the action server of "
+                f"{type(self).__name__}, leave that number out."
+            )
+        if not self.mid_batch_reset:
+            raise ValueError(
+                f"{vector}, and {self.CollectorCls.__name__} lets environments wait for the end of the batch: take a collector that resets "
+                "them within batches, such as CpuResetCollector."
+            )
+        if not can_act_for_some(agent):
+            raise ValueError(
+                f"{vector}, but {type(agent).__name__} defines reset_one and not acting_for: it is asked about some of the environments at "
+                "a time. Extend acting_for (see BaseAgent), or leave that number out."
+            )
+
     def _allocate(
         self,
         agent: Agent,
@@ -245,6 +265,8 @@ class BaseSampler(Recorded):
                     f"{self.CollectorCls.__name__} resets environments between batches, but the vector that EnvCls makes cannot reset some "
                     "of its environments: take a collector that resets environments within batches, such as CpuResetCollector."
                 )
+            if CompletedEnv(env).n_ready is not None:
+                self._check_acts_as_ready(agent)
             agent.initialize(checked_spaces(env), share_memory=share_agent, global_B=self._global_B, env_ranks=self._env_ranks)
             self._null_action = env.action_space.null_value()
             self._batches = [

@@ -18,6 +18,7 @@ from rlpyt.envs.base import ActionForm, for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
+from rlpyt.samplers.ready import ReadyActors, fill_as_ready
 from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import VectorTracker, episode_tracker, has_own_step
@@ -44,7 +45,7 @@ class _Views(NamedTuple):
     batch: Samples
     rows: list[Row]
     first_observation: Any  # structure [1,B,...]
-    actor: BatchActor | RemoteActor
+    actor: BatchActor | RemoteActor | ReadyActors
     floats: FloatLeaves
 
 
@@ -69,8 +70,8 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        is_vector = isinstance(self._calls, VectorCalls)
-        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once=is_vector and self.mid_batch_reset)
+        at_once = isinstance(self._calls, VectorCalls) and self._calls.n_ready is None and self.mid_batch_reset
+        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]
@@ -81,16 +82,19 @@ class TrainingCollector(ResumableCollector):
         """Return whether `collect_batch` is that of this class. An override may replace the loop, or only extend it."""
         return cls.collect_batch is TrainingCollector.collect_batch
 
-    def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
+    def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor | ReadyActors:
         """Return who chooses the actions: the agent in this process, or an action server."""
         space = self.envs[0].action_space
-        actor: BatchActor | RemoteActor
+        actor: BatchActor | RemoteActor | ReadyActors
         if self.gpu:
             actor = RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
         else:
             inputs = agent_inputs.prev_action, agent_inputs.prev_reward
             first_env = self._calls.env_ranks[0]
-            actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
+            if isinstance(self._calls, VectorCalls) and self._calls.n_ready is not None:
+                actor = ReadyActors(self.agent, self.samples_np, *inputs, space.null_value(), first_env)
+            else:
+                actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
         actor.for_envs = for_envs(space, action_form_of(self))
         return actor
 
@@ -104,16 +108,28 @@ class TrainingCollector(ResumableCollector):
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
         actor = views.actor
         completed: list = []
+        self._start_batch(itr, views)
+        if isinstance(actor, ReadyActors):
+            fill_as_ready(self, views.rows, actor, completed)
+        else:
+            self._fill(views.rows, actor, completed)
+        self._keep_last_observations(views.rows[-1])
+        self._refuse(reward_fault(self.samples_np))
+        self._refuse(timeout_fault(self.samples_np))
+        self.check_observations()
+        return agent_inputs, traj_infos, self._tracker.end_batch(self.samples_np, completed)
+
+    def _fill(self, rows: list[Row], actor: BatchActor | RemoteActor, completed: list) -> None:
+        """Fill the batch, all environments in lockstep; append the TrajInfos of the episodes that end to `completed`."""
         outcomes: list[Outcome] = []
         take = outcomes.append if self._tracker.reads_outcomes else None
-        end_episodes = partial(end_vector_episodes, self) if isinstance(self._tracker, VectorTracker) else self._end_episodes
+        end_episodes: Any = partial(end_vector_episodes, self) if isinstance(self._tracker, VectorTracker) else self._end_episodes
 
         def when(b: int) -> str:
             return self._when(t)
 
-        self._start_batch(itr, views)
         actor.request(0)
-        for t, row in enumerate(views.rows):
+        for t, row in enumerate(rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
             ended = self._calls.step(self._running, action, row, when, take)
@@ -125,11 +141,6 @@ class TrainingCollector(ResumableCollector):
             self.progress[0] += 1
             actor.request(t + 1)
         actor.finish()
-        self._keep_last_observations(row)
-        self._refuse(reward_fault(self.samples_np))
-        self._refuse(timeout_fault(self.samples_np))
-        self.check_observations()
-        return agent_inputs, traj_infos, self._tracker.end_batch(self.samples_np, completed)
 
     @property
     def completed_at(self) -> list[tuple[int, int]]:
@@ -157,7 +168,7 @@ class TrainingCollector(ResumableCollector):
         and agents know what such values mean.
         """
         floats = self._views[id(self.samples_np)].floats
-        self._refuse(floats.fault(max(self._n_timeouts), max(self._n_terminals)))
+        self._refuse(floats.fault(int(max(self._n_timeouts)), int(max(self._n_terminals))))
 
     def _refuse(self, fault: Fault | None) -> None:
         """Raise ValueError, naming environment and step, for a fault."""

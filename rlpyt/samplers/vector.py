@@ -23,7 +23,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
-from rlpyt.samplers.rows import Row, StepRow, env_rows
+from rlpyt.samplers.rows import Row, StepRow, env_rows, fit
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.masked import allowed_action
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
@@ -59,6 +59,7 @@ class VectorColumn:
     Attributes:
         leaves_blank_rows: whether the vector resets itself by its next step.
         resets_some: whether the vector can reset some of its environments.
+        n_ready: for how many environments of the vector the agent acts at a time; None for all.
     """
 
     def __init__(self, columns: VectorColumns, b: int) -> None:
@@ -68,7 +69,7 @@ class VectorColumn:
         self.spaces = EnvSpaces(observation=self.observation_space, action=self.action_space)
         self.truncates_only_at_horizon = vector.truncates_only_at_horizon
         self.leaves_blank_rows = vector.autoreset_mode == NEXT_STEP
-        self.resets_some = vector.resets_some
+        self.resets_some, self.n_ready = vector.resets_some, vector.n_ready
         self.render = CompletedEnv(vector).render
 
     @property
@@ -168,6 +169,7 @@ class VectorCalls:
         is_blank: [n], bool, environments that the next step resets.
         waits: whether environments whose episode has ended are idle until the batch is full.
         steps: one None per environment, since they are stepped together.
+        n_ready: for how many environments the agent acts at a time; None for all.
         final: structure [n,...] whose rows of the episodes that ended in the latest step of a batch have their last observations.
     """
 
@@ -185,6 +187,12 @@ class VectorCalls:
         self.steps: list[Any] = [None] * self.n
         self.final: Any = None
         self._mode = vector.autoreset_mode
+        self.n_ready = vector.n_ready if vector.n_ready is not None and vector.n_ready < self.n else None
+        if self.n_ready is not None and self._mode != NEXT_STEP:
+            raise ValueError(
+                f"n_ready={self.n_ready} of {type(vector).__name__} is for vectors that reset an environment by its next step (NEXT_STEP), "
+                f"and its autoreset_mode is {self._mode!r}: leave n_ready at None."
+            )
 
     # Steps ----------------------------------------------------------------------------------------------------------
     def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> Any:
@@ -228,10 +236,11 @@ class VectorCalls:
             for column, value in zip(columns, step.infos, strict=True):
                 _write(column, value)
         blank = self.is_blank.nonzero()[0] if self._mode == NEXT_STEP else ()
-        if row.valid is not None:
-            row.valid[...] = True
+        valid: Any = row.valid
+        if valid is not None:
+            valid[...] = True
         if len(blank):
-            self.is_blank[blank] = row.valid[blank] = row.done[blank] = False
+            self.is_blank[blank] = valid[blank] = row.done[blank] = False
             row.reward[blank] = 0
             for column in row.columns:
                 column[blank] = 0
@@ -287,25 +296,64 @@ class VectorCalls:
             self._is_first[over] = True
         return outcome, blank
 
-    def outcome(self, step: Any) -> Outcome:
-        """Return the outcome of a step.
+    def send(self, columns: list[int], actions: Any, where: str) -> None:
+        """Begin a step of `columns` [k] with `actions` [k,...]; `where` is for messages."""
+        try:
+            self._is_first[columns] = False
+            self.vector.send(np.array(columns), actions)
+        except (Exception, SystemExit) as error:
+            self.explain(error, None, where)
+            raise
+
+    def receive(self, k: int, rows: Sequence[Row], t: Sequence[int], where: str) -> list[tuple[int, bool, Any]]:
+        """Wait for `k` environments, and write the outcomes of their steps `t` [n] into `rows`, blank ones like `step`.
+
+        Returns:
+            for each of them its column, whether its episode ended, and its outcome as `rlpyt.samplers.stepping.Outcome`, or None if the row
+            is blank.
+        """
+        try:
+            columns, step = self.vector.receive(k, self._seen[:k])
+            outcome = self.outcome(step, k)
+            received = []
+            for i, b in enumerate(columns.tolist()):
+                row, is_blank = rows[t[b]], bool(self.is_blank[b])
+                _, reward, done, env_info = outcome.of(i)
+                row.observations[b][...] = self._seen[i]
+                row.reward_cells[b], row.done_cells[b] = (0, True) if is_blank else (reward, done)
+                row.valid[b] = not is_blank
+                for column, value, name in zip(row.columns, env_info, env_info._fields, strict=True):
+                    if is_blank:
+                        column[b] = 0
+                    else:
+                        fit(b, value, column, f"infos.{name}")
+                self.is_blank[b], self._over[b] = False, done and not is_blank
+                received.append((b, bool(self._over[b]), None if is_blank else (b, reward, done, env_info)))
+        except (Exception, SystemExit) as error:
+            self.explain(error, None, where)
+            raise
+        return sorted(received, key=lambda each: each[0])
+
+    def outcome(self, step: Any, n: int | None = None) -> Outcome:
+        """Return the outcome of a step of `n` environments; None: of all.
 
         Raises:
             ValueError, TypeError: the shape or dtype of a part is wrong, or infos have other fields than before.
         """
-        reward, terminated, truncated = self._checked(step)
+        reward, terminated, truncated = self._checked(step, n)
         timeout = truncated & ~terminated
         values = (timeout,) if step.infos is None else (*step.infos, timeout)
         return Outcome(self._env_info_type, reward, terminated | truncated, timeout, values)
 
-    def _checked(self, step: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return reward, terminated and truncated of a step as arrays [n], if it is in order."""
+    def _checked(self, step: Any, n: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return reward, terminated and truncated of a step of `n` environments (None: of all) as arrays [n], if it is in order."""
+        n = self.n if n is None else n
         if type(step.infos) is not self._infos_type or self._env_info_type is None:
             self._new_infos(step.infos)
         return (
-            _vector(step.reward, self.n, "reward", "fiub"),
-            _vector(step.terminated, self.n, "terminated", "b"),
-            _vector(step.truncated, self.n, "truncated", "b"),
+            _vector(step.reward, n, "reward", "fiub"),
+            _vector(step.terminated, n, "terminated", "b"),
+            _vector(step.truncated, n, "truncated", "b"),
         )
 
     def _new_infos(self, infos: Any) -> None:

@@ -5,17 +5,17 @@
 
 Random actions. For each vector, contenders in turn, round by round:
 
-* loop: a loop around the vector that does what every user's loop must: it draws random actions for all environments, by the same call as the
-  sampler's agent, calls the vector's ``step``, and keeps the observations of T steps. It keeps no action, reward or end of an episode;
+* loop: a loop around the vector that does what every loop of a user must. It draws random actions for all environments, by the same call as
+  the sampler's agent, calls the vector's ``step``, and keeps the observations of T steps. It keeps no actions, rewards or ends of episodes;
 * step: the vector's ``step`` alone, with actions drawn beforehand, which keeps nothing;
 * sampler: `SerialSampler` with this vector, which fills the batch and has a TrajInfo for each episode;
 * workers: `CpuSampler` with a vector in each of as many workers as there are processors;
 * singles: `CpuSampler` with the same environments as single ones (at most 32), on as many workers.
 
-Beside Gymnasium's CartPole, and Pong: ``gymnasium.vector.AsyncVectorEnv``; the ``Multiprocessing`` of ``pufferlib`` if it is installed (CartPole
-only); with `--sb3_python`, a Python with Stable-Baselines3, its ``SubprocVecEnv``. They step as many environments as "singles", with the same
-actions at every step, and keep nothing. Prints medians of steps per second, and medians of the ratios of sampler and loop, and of sampler and
-step. Rows of EnvPool are left out if it is not installed.
+Beside Gymnasium's CartPole, and Pong: ``gymnasium.vector.AsyncVectorEnv``; the ``Multiprocessing`` of ``pufferlib`` if it is installed
+(CartPole only); with `--sb3_python`, a Python with Stable-Baselines3, its ``SubprocVecEnv``. They step as many environments as "singles",
+with the same actions at every step, and keep nothing. Prints medians of steps per second, and medians of the ratios of sampler and loop,
+and of sampler and step. Rows of EnvPool are left out if it is not installed.
 
 `--train n`: PPO on CartPole from start to solved (mean return 475) with n seeds: seconds and steps, with the vector of
 ``examples/vector_env.py``, and with as many single environments of Gymnasium and the same settings.
@@ -114,7 +114,8 @@ def drawing(space: Any) -> Callable[[tuple], torch.Tensor]:
 
 def bare(row: Row, close: list) -> dict[str, Callable[[], float]]:
     """Return functions that run a loop around the vector for T steps, and its ``step`` alone, and return steps per second."""
-    vector = VectorEnvs(row.make)(num_envs=row.B, **{**row.kwargs, **({} if "batch_size" not in row.kwargs else dict(batch_size=row.B))})
+    kwargs = {name: value for name, value in row.kwargs.items() if name != "batch_size"}  # The loop waits for all environments.
+    vector = VectorEnvs(row.make)(num_envs=row.B, **kwargs)
     close.append(vector.close)
     draw, actions = drawing(vector.action_space), []
     vector.seed(range(row.B))

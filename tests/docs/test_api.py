@@ -37,6 +37,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.traj_infos",
     "rlpyt.samplers.episodic.recorder",
     "rlpyt.samplers.ray.actors",
+    "rlpyt.samplers.ready",
     "rlpyt.samplers.rows",
     "rlpyt.samplers.signals",
     "rlpyt.samplers.stepping",

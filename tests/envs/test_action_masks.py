@@ -157,7 +157,7 @@ def test_a_vector_has_the_masks_of_its_environments(kind, where, mode):
         vector.seed(range(4))
         vector.reset_into(out)
     n_ended = 0
-    for t in range(40):
+    for _ in range(40):
         assert_equal(outs[0], outs[1])
         actions = buffer_from_example(ours.action_space.null_value(), (4,), share_memory=False)
         for b in range(4):

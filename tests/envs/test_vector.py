@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from agents_for_tests import RandomAgent
+from collecting import assert_same, collect
 from envs import GymCounting, make_gym_vector
 from gymnasium import spaces
 from tiers import full
@@ -202,12 +203,13 @@ def test_ale_is_sampled_as_its_own_loop_would_see_it():
 
 
 @needs_envpool
+@pytest.mark.parametrize("batch_size", [None, 1])
 @pytest.mark.parametrize("task_id", ["CartPole-v1", pytest.param("Pong-v5", marks=full)])
-def test_envpool_is_sampled_as_its_own_loop_would_see_it(task_id):
+def test_envpool_is_sampled_as_its_own_loop_would_see_it(task_id, batch_size):
     import envpool
 
     settings = dict(task_id=task_id, max_episode_steps=17)
-    batches, infos, seeds = sampled(make_envpool, settings)
+    batches, infos, seeds = sampled(make_envpool, dict(settings, batch_size=batch_size))
     for b in range(2):
         fresh = envpool.make(env_type="gymnasium", num_envs=1, seed=[seeds[b] % 2**31], **settings)
         check_replay(
@@ -221,6 +223,16 @@ def test_envpool_is_sampled_as_its_own_loop_would_see_it(task_id):
 
 
 @needs_envpool
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_envpool_is_sampled_alike_if_the_agent_acts_for_those_that_are_ready(batch_size):
+    def batches(**kwargs):
+        env = dict(task_id="Acrobot-v1", max_episode_steps=13, **kwargs)
+        return collect("serial", "recurrent", EnvCls=VectorEnvs(make_envpool), env=env, B=4, T=9, decorrelation=5, evaluate_after=(1,))
+
+    assert_same(batches(batch_size=batch_size), batches())
+
+
+@needs_envpool
 def test_what_envpool_does_not_know_or_check_is_told():
     import envpool
 
@@ -229,8 +241,8 @@ def test_what_envpool_does_not_know_or_check_is_told():
     vector = make_envpool("CartPole-v1", 2)
     with pytest.raises(ValueError, match="expected numbers from 0 to 1"):
         vector.step_into(np.array([0, 2]), memory(vector))
-    with pytest.raises(ValueError, match="batch_size=1 of EnvPool must be left out"):
-        make_envpool("CartPole-v1", 2, batch_size=1)
+    with pytest.raises(ValueError, match="batch_size=0 must be a number of environments, at least 1"):
+        make_envpool("CartPole-v1", 2, batch_size=0)
     with pytest.raises(TypeError, match="give VectorEnvs.make_envpool."):
         as_vector(envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2))
 

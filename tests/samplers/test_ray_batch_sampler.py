@@ -13,13 +13,14 @@ import pytest
 import torch
 from agents_for_tests import RecordingAgent, RnnAgent
 from collecting import ENV, Collected, assert_same, assert_same_arrays, collect, make_sampler
-from envs import CountingEnv, FailingEnv, SlowEnv
+from envs import CountingEnv, FailingEnv, ReadyVector, SlowEnv, make_gym_vector
 from ray_clusters import lose
 from tiers import full, processes, ray, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import PolicyAgent
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.envs.vector import VectorEnvs
 from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
@@ -83,6 +84,21 @@ def test_one_actor_and_two_sample_what_a_cpu_sampler_does(n_actors, ray_address)
 def test_whatever_agent_collector_and_ends_of_episodes(agent, wait_reset, env, ray_address):
     theirs = collect("serial", agent=agent, wait_reset=wait_reset, env=env)
     assert_same(run(make(ray_address, wait_reset=wait_reset, env=env), RnnAgent()), theirs)
+
+
+@full
+@pytest.mark.parametrize(
+    "make_vector, env",
+    [(make_gym_vector, dict(mode="SameStep")), (make_gym_vector, dict(mode="NextStep")), (ReadyVector, dict(n_ready=1))],
+)
+def test_vectors_of_environments_are_sampled_as_by_a_cpu_sampler(make_vector, env, ray_address):
+    env = dict(env, lengths=(5, 1, 3, 7))
+    ours, theirs = (
+        run(make(ray_address, EnvCls=VectorEnvs(make_vector), env=env)),
+        collect("CPU, 2 workers", EnvCls=VectorEnvs(make_vector), env=env),
+    )
+    assert sum(map(len, ours.infos)) > 10
+    assert_same(ours, theirs)
 
 
 @full
@@ -564,6 +580,7 @@ sys.path[:0] = {path!r}
 import psutil
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
+from rlpyt.envs.vector import VectorEnvs
 from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler

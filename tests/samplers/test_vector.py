@@ -459,7 +459,9 @@ class ConstructedTrajInfo(PlainTrajInfo):
 @pytest.mark.parametrize("discount", [1.0, 0.97])
 @pytest.mark.parametrize("TrajInfoCls", [PlainTrajInfo, ConstructedTrajInfo])
 @pytest.mark.parametrize("T, has_blanks", [(1, False), (1, True), (7, False), (7, True), (40, True)])
-def test_episodes_that_are_finished_together_have_the_statistics_of_those_finished_one_by_one(T, has_blanks, TrajInfoCls, discount, monkeypatch):
+def test_episodes_that_are_finished_together_have_the_statistics_of_those_finished_one_by_one(
+    T, has_blanks, TrajInfoCls, discount, monkeypatch
+):
     monkeypatch.setattr(PlainTrajInfo, "_discount", discount)
     rng, B = np.random.default_rng(T), 5
     singly, at_once = ([TrajInfoCls() for _ in range(B)] for _ in range(2))

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
-from rlpyt.samplers.actors import BatchActor, EvalActor, Share
+from rlpyt.samplers.actors import BatchActor, EvalActor, Share, can_act_for_some
 from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Crowd, Group, outputs_on_device, serve, serve_ready, turn_to
@@ -16,7 +15,7 @@ from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCol
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import WorkerError, describe_failure
-from rlpyt.types import Agent, CompletedAgent, StepBuffer
+from rlpyt.types import Agent, StepBuffer
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
 from rlpyt.utils.misc import torch_threads
@@ -61,7 +60,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         super()._check_initialize(agent, world_size, rank)
-        if self.serve_fraction < 1 and not _can_act_for_some(agent):
+        if self.serve_fraction < 1 and not can_act_for_some(agent):
             raise ValueError(
                 f"serve_fraction={self.serve_fraction}, but {type(agent).__name__} defines reset_one and not acting_for: the action server "
                 "asks it about some of the environments at a time. Extend acting_for (see BaseAgent), or leave serve_fraction at 1."
@@ -220,18 +219,6 @@ class GpuSamplerBase(ParallelSamplerBase):
                 group.abandon()
 
         return abandon
-
-
-def _can_act_for_some(agent: Any) -> bool:
-    """Return whether an agent's memory of environments can be taken by column.
-
-    The class with its `reset_one`, or a subclass of that, must have an `acting_for`.
-    """
-    classes = type(agent).__mro__
-    owner = next((cls for cls in classes if "reset_one" in vars(cls)), None)
-    if owner is None or type(agent).reset_one is BaseAgent.reset_one:
-        return CompletedAgent(agent).acting_for is not None
-    return any("acting_for" in vars(cls) for cls in classes if issubclass(cls, owner))
 
 
 class GpuSampler(ActionServer, GpuSamplerBase):

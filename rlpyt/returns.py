@@ -11,6 +11,7 @@ value of the episode's final observation; a termination does not.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -151,30 +152,13 @@ def generalized_advantage_estimation_tl(
         Advantages A and returns A + V, both [T,...].
     """
     _check_shapes(reward, value=value, done=done, timeout=timeout, timeout_value=timeout_value)
-    advantage: Array
-    return_: Array
+    arrays, numbers, of_truncated = (reward, value, done, bootstrap_value), (discount, gae_lambda), (timeout, timeout_value)
+    results: tuple[Array, Array]
     if not _in_cpu_memory(reward):
-        advantage, return_ = _generalized_advantage_estimation_by_torch(
-            reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
-        )
-        return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
-    if timeout is None:
-        timeout_value = None
-    dtype = _float_dtype(reward)
-    r = _rows(reward, dtype)
-    advantage, return_ = np.empty_like(r), np.empty_like(r)
-    kernels.generalized_advantage_estimation(
-        r,
-        _rows(value, dtype),
-        _rows(done, bool),
-        _row(bootstrap_value, reward, dtype),
-        dtype.type(discount),
-        dtype.type(gae_lambda),
-        _rows_if_any(timeout, bool),
-        _rows_if_any(timeout_value, dtype),
-        advantage,
-        return_,
-    )
+        results = _generalized_advantage_estimation_by_torch(*arrays, *numbers, *of_truncated)
+    else:
+        results = _by_kernel(kernels.generalized_advantage_estimation, arrays, (), numbers, of_truncated)
+    advantage, return_ = results
     return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
 
 
@@ -267,32 +251,14 @@ def v_trace(
         ValueError: shapes differ.
     """
     _check_shapes(reward, value=value, done=done, ratio=ratio, timeout=timeout, timeout_value=timeout_value)
+    arrays, numbers, of_truncated = (reward, value, done, bootstrap_value), (discount, lambda_, rho_clip, c_clip), (timeout, timeout_value)
+    results: tuple[Array, Array]
     if not _in_cpu_memory(reward):
-        advantage, return_ = _v_trace_by_torch(
-            reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout, timeout_value
-        )
-        return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
-    if timeout is None:
-        timeout_value = None
-    dtype = _float_dtype(reward)
-    r = _rows(reward, dtype)
-    advantages, returns = np.empty_like(r), np.empty_like(r)
-    kernels.v_trace(
-        r,
-        _rows(value, dtype),
-        _rows(done, bool),
-        _row(bootstrap_value, reward, dtype),
-        _rows(ratio, dtype),
-        dtype.type(discount),
-        dtype.type(lambda_),
-        dtype.type(rho_clip),
-        dtype.type(c_clip),
-        _rows_if_any(timeout, bool),
-        _rows_if_any(timeout_value, dtype),
-        advantages,
-        returns,
-    )
-    return _deliver(advantages, reward, advantage_dest), _deliver(returns, reward, return_dest)
+        results = _v_trace_by_torch(*arrays, ratio, *numbers, *of_truncated)
+    else:
+        results = _by_kernel(kernels.v_trace, arrays, (ratio,), numbers, of_truncated)
+    advantage, return_ = results
+    return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
 
 
 def explained_variance(value: Array, return_: Array, valid: Array | None = None) -> float | torch.Tensor:
@@ -386,6 +352,38 @@ def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
     return value.reshape(-1)
 
 
+def _by_kernel(
+    kernel: Callable, arrays: tuple, further: tuple[Array, ...], numbers: tuple[float, ...], of_truncated: tuple[Array | None, Array | None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute advantages and returns, both [T,N], by a kernel that takes all arrays as [T,N] of one dtype, and writes both.
+
+    Args:
+        kernel: of `rlpyt.utils.kernels`.
+        arrays: reward, value, done and bootstrap_value, as in `generalized_advantage_estimation`.
+        further: arrays [T,...].
+        numbers: discount, and others.
+        of_truncated: timeout and timeout_value, as in `generalized_advantage_estimation_tl`.
+    """
+    reward, value, done, bootstrap_value = arrays
+    timeout, timeout_value = of_truncated
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    advantage, return_ = np.empty_like(r), np.empty_like(r)
+    kernel(
+        r,
+        _rows(value, dtype),
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        *[_rows(x, dtype) for x in further],
+        *map(dtype.type, numbers),
+        _rows_if_any(timeout, bool),
+        None if timeout is None else _rows_if_any(timeout_value, dtype),
+        advantage,
+        return_,
+    )
+    return advantage, return_
+
+
 def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
     """Return a result [T,N] or [T,...] in `destination` if given, otherwise as the same kind of array as `like` [T',...].
 
@@ -444,10 +442,10 @@ def _discount_return_by_torch(
     return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_, done))
 
 
-def _generalized_advantage_estimation_by_torch(
-    reward: Any, value: Any, done: Any, bootstrap_value: Any, discount: float, gae_lambda: float, timeout: Any, timeout_value: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute `generalized_advantage_estimation_tl` of tensors on a GPU."""
+def _td_errors(
+    reward: Any, value: Any, done: Any, bootstrap_value: Any, discount: float, timeout: Any, timeout_value: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return δ, V and 1 - d [T,...] of `generalized_advantage_estimation_tl`, for tensors on a GPU."""
     reward = _floating(reward, like=reward)
     value = _floating(value, like=reward)
     alive = (~done.bool()).to(reward.dtype)
@@ -457,6 +455,14 @@ def _generalized_advantage_estimation_by_torch(
     delta = reward + discount * next_value - value
     if timeout is not None and timeout_value is None:
         delta = torch.where(timeout.bool(), 0, delta)
+    return delta, value, alive
+
+
+def _generalized_advantage_estimation_by_torch(
+    reward: Any, value: Any, done: Any, bootstrap_value: Any, discount: float, gae_lambda: float, timeout: Any, timeout_value: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute `generalized_advantage_estimation_tl` of tensors on a GPU."""
+    delta, value, alive = _td_errors(reward, value, done, bootstrap_value, discount, timeout, timeout_value)
     advantage = _backward_sum(delta, discount * gae_lambda * alive, 0.0)
     return advantage, advantage + value
 
@@ -475,15 +481,8 @@ def _v_trace_by_torch(
     timeout_value: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `v_trace` of tensors on a GPU."""
-    reward = _floating(reward, like=reward)
-    value, ratio = _floating(value, like=reward), _floating(ratio, like=reward)
-    alive = (~done.bool()).to(reward.dtype)
-    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward, done)[None]]) * alive
-    if timeout is not None and timeout_value is not None:
-        next_value = torch.where(timeout.bool(), _floating(timeout_value, like=reward), next_value)
-    delta = reward + discount * next_value - value
-    if timeout is not None and timeout_value is None:
-        delta = torch.where(timeout.bool(), 0, delta)
+    delta, value, alive = _td_errors(reward, value, done, bootstrap_value, discount, timeout, timeout_value)
+    ratio = _floating(ratio, like=reward)
     rho, decay = ratio.clamp(max=rho_clip), discount * lambda_ * alive
     correction = _backward_sum(rho * delta, decay * ratio.clamp(max=c_clip), 0.0)
     following = torch.cat([correction[1:], torch.zeros_like(correction[:1])])

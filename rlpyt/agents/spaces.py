@@ -278,7 +278,8 @@ def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[st
         return f"declare MultiDiscrete({n.tolist()}, start={low.tolist()}) in the environment", kind
     shape = "" if is_one else f", {n.shape}"
     first = int(low.flat[0])  # All are alike in an IntBox.
-    return f"declare IntBox(0, {int(n.flat[0])}{shape}) in the environment and add {first}, since it starts at {first}", kind
+    declared = f"IntBox(0, {int(n.flat[0])}{shape})"
+    return f"declare {declared} in the environment and add {first}, as rlpyt.envs.from_zero.FromZero does, since it starts at {first}", kind
 
 
 def _as_one_number(space: Any) -> str:

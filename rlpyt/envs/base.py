@@ -77,7 +77,43 @@ class StatefulEnv(Protocol):
         """Restore a state that `get_state` of an environment made with the same arguments returned."""
 
 
-class Env:
+class DeclaresSpaces:
+    """What one environment and a vector of them (`rlpyt.envs.vector.VectorEnv`) have in common.
+
+    Attributes:
+        truncates_only_at_horizon: whether timeouts occur only at the `horizon`-th step of an episode. Samplers then reserve less memory
+            for final observations.
+    """
+
+    truncates_only_at_horizon = False
+    _action_space: Space
+    _observation_space: Space
+
+    @property
+    def action_space(self) -> Space:
+        """The space of actions of one environment."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> Space:
+        """The space of observations of one environment."""
+        return self._observation_space
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """``EnvSpaces(observation, action)`` of one environment."""
+        return EnvSpaces(observation=self.observation_space, action=self.action_space)
+
+    @property
+    def horizon(self) -> int | None:
+        """Largest number of steps in an episode, or None if there is no limit or it is not known."""
+        return None
+
+    def close(self) -> None:
+        """Free resources; may be called more than once."""
+
+
+class Env(DeclaresSpaces):
     """The learning task, e.g. an MDP with transition function T(state, action) -> state'. Inputs and outputs are numpy arrays.
 
     A new environment sets `_action_space` and `_observation_space` and defines `step` and `reset`;
@@ -94,13 +130,8 @@ class Env:
     An observation is valid until the next call of `step` or `reset`: an environment may reuse the memory, so samplers copy.
 
     Attributes:
-        truncates_only_at_horizon: whether timeouts occur only at the `horizon`-th step of an episode. Samplers then reserve less memory
-            for final observations.
+        truncates_only_at_horizon: as in `DeclaresSpaces`.
     """
-
-    truncates_only_at_horizon = False
-    _action_space: Space
-    _observation_space: Space
 
     def step(self, action: Any) -> EnvStep:
         """Run one step of the environment's dynamics.
@@ -146,29 +177,6 @@ class Env:
             method = seed_method(space)
             if method is not None:
                 method(space_seed)
-
-    @property
-    def action_space(self) -> Space:
-        """The space of actions."""
-        return self._action_space
-
-    @property
-    def observation_space(self) -> Space:
-        """The space of observations."""
-        return self._observation_space
-
-    @property
-    def spaces(self) -> EnvSpaces:
-        """``EnvSpaces(observation, action)``."""
-        return EnvSpaces(observation=self.observation_space, action=self.action_space)
-
-    @property
-    def horizon(self) -> int | None:
-        """Largest number of steps in an episode, or None if there is no limit."""
-        return None
-
-    def close(self) -> None:
-        """Free resources; may be called more than once."""
 
 
 class CompletedSpec(Completed):

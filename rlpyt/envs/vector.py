@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, CompletedSpec, EnvSpaces
+from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces
 from rlpyt.envs.gym import InfoConverter
 from rlpyt.envs.state import get_gym_state, set_gym_state
-from rlpyt.spaces.base import CompletedSpace, Space
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import allowed_action, without_mask
@@ -51,7 +51,7 @@ AUTORESET_MODES = (NEXT_STEP, SAME_STEP, DISABLED)
 VectorStep = namedtuple("VectorStep", ["reward", "terminated", "truncated", "infos", "final_observation"], defaults=(None, None))
 
 
-class VectorEnv:
+class VectorEnv(DeclaresSpaces):
     """`n` environments that step together, with the same spaces.
 
     A vector of your own sets `n`, `_action_space`, `_observation_space` (spaces of one environment) and `autoreset_mode`, and defines
@@ -61,7 +61,7 @@ class VectorEnv:
         n: number of environments.
         autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED.
         resets_some: whether `reset_into` can reset some of the environments. DISABLED vectors must be able to.
-        truncates_only_at_horizon: as in `rlpyt.envs.base.Env`.
+        truncates_only_at_horizon: as in `DeclaresSpaces`.
         n_ready: for how many environments the agent acts at a time, as soon as they are ready, while the others step; None for all. Such a
             vector is a NEXT_STEP one, and defines `send` and `receive`.
     """
@@ -70,9 +70,6 @@ class VectorEnv:
     autoreset_mode = SAME_STEP
     resets_some = False
     n_ready: int | None = None
-    truncates_only_at_horizon = False
-    _action_space: Space
-    _observation_space: Space
 
     def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
         """Step all environments.
@@ -126,29 +123,6 @@ class VectorEnv:
     def set_state(self, state: Any) -> None:
         """Restore a state that `get_state` returned."""
         raise NotImplementedError(f"{type(self).__name__} does not define set_state(state).")
-
-    @property
-    def action_space(self) -> Space:
-        """The space of actions of one environment."""
-        return self._action_space
-
-    @property
-    def observation_space(self) -> Space:
-        """The space of observations of one environment."""
-        return self._observation_space
-
-    @property
-    def spaces(self) -> EnvSpaces:
-        """``EnvSpaces(observation, action)`` of one environment."""
-        return EnvSpaces(observation=self.observation_space, action=self.action_space)
-
-    @property
-    def horizon(self) -> int | None:
-        """Largest number of steps in an episode, or None if it is not known."""
-        return None
-
-    def close(self) -> None:
-        """Free resources; may be called more than once."""
 
 
 class VectorEnvs(Recorded):

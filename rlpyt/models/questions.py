@@ -16,7 +16,7 @@ What is measured are copies of layers with random parameters and inputs. Neither
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from rlpyt.models.conv2d import LAYOUTS, Conv2dModel
+from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.linear import ACTING, BFLOAT16, LIBRARIES, MIN_SIZE, Linear, onednn_is_available, packs
 from rlpyt.models.qpg.mlp import QofMuMlpModel
 from rlpyt.models.qpg.perceptron import WAYS, perceptrons, stack_parameters
@@ -41,6 +42,8 @@ def comparisons(
     acting_threads: int | None = None,
     image_shape: Sequence[int] | None = None,
     acting_bf16: bool = False,
+    trained_fractions: Sequence[int] = (),
+    acting_fractions: Sequence[int] = (),
 ) -> list[Comparison]:
     """Return the questions about models on the CPU, those with most to gain first.
 
@@ -51,23 +54,41 @@ def comparisons(
         acting_threads: torch threads while they act; None is the number of this process.
         image_shape: (C,H,W) of the observation if it is an image.
         acting_bf16: whether they may act in bfloat16.
+        trained_fractions, acting_fractions: numbers of fractions for each row, in training and in acting, of models whose heads multiply
+            by embeddings of fractions (`QuantileHead`).
     """
     n_threads = torch.get_num_threads()
-    sizes = dict.fromkeys(
-        (layer.in_features, layer.out_features) for model in models for layer in model.modules() if isinstance(layer, Linear)
-    )
-    linear = [_linear(*product, n_threads) for product in _large(trained_rows, sizes) if onednn_is_available()]
-    linear += [_acting(*product, acting_threads or n_threads, acting_bf16) for product in _large(acting_rows, sizes)]
+    trained, acting = _large(models, trained_rows, trained_fractions), _large(models, acting_rows, acting_fractions, are_shared=True)
+    linear = [_linear(*product, n_threads) for product in trained if onednn_is_available()]
+    linear += [_acting(*product, acting_threads or n_threads, acting_bf16) for product in acting]
     linear.sort(key=lambda each: -each.question[1] * each.question[2] * each.question[3])
     return [*_images(models, trained_rows, image_shape), *linear, *_nets(models, trained_rows)]
 
 
-def _large(all_rows: Sequence[int], sizes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (rows, in, out) of the products that are large enough to ask about."""
-    for rows in dict.fromkeys(all_rows):
-        for n_in, n_out in sizes:
-            if rows * n_in * n_out >= MIN_SIZE:
-                yield rows, n_in, n_out
+def _large(
+    models: Sequence[torch.nn.Module], all_rows: Sequence[int], fractions: Sequence[int], are_shared: bool = False
+) -> list[tuple[int, int, int]]:
+    """Return (rows, in, out) of the products that are large enough to ask about.
+
+    Args:
+        are_shared: all rows have the same fractions, which are embedded once.
+    """
+    heads, embeddings = _in_quantile_heads(models), _in_quantile_heads(models, "embedding")
+    products = [
+        (n if layer in embeddings and fractions and are_shared else rows * n, layer.in_features, layer.out_features)
+        for rows in dict.fromkeys(all_rows)
+        for model in models
+        for layer in model.modules()
+        if isinstance(layer, Linear)
+        for n in (fractions if layer in heads and fractions else (1,))
+    ]
+    return [(rows, n_in, n_out) for rows, n_in, n_out in dict.fromkeys(products) if rows * n_in * n_out >= MIN_SIZE]
+
+
+def _in_quantile_heads(models: Sequence[torch.nn.Module], part: str = "") -> set[torch.nn.Module]:
+    """Return the layers that see a row for each fraction, in all parts of the heads or in one."""
+    heads = [head for model in models for head in model.modules() if isinstance(head, QuantileHead)]
+    return {layer for head in heads for layer in head.get_submodule(part).modules()}
 
 
 def _linear(rows: int, n_in: int, n_out: int, n_threads: int) -> Comparison:
@@ -119,14 +140,20 @@ def _nets(models: Sequence[torch.nn.Module], trained_rows: Sequence[int]) -> Ite
 
 
 def update_comparison(
-    question: tuple, alternatives: Sequence[int], models: Sequence[torch.nn.Module], rows: int, image_shape: Sequence[int] | None = None
+    question: tuple,
+    alternatives: Sequence[int],
+    models: Sequence[torch.nn.Module],
+    rows: int,
+    image_shape: Sequence[int] | None = None,
+    fractions: Sequence[int] = (),
 ) -> Comparison | None:
     """Return the comparison of numbers of torch threads for the computation of an update; None for models without such layers.
 
-    It passes forwards and backwards through all layers, one by one, and steps the optimizer Adam.
+    It passes forwards and backwards through all layers, one by one, and steps the optimizer Adam. `fractions` are the `trained_fractions`
+    of `comparisons`.
     """
     layers, convolutions = list(_layers(models)), _convolutions(models, image_shape)
-    shape = tuple(image_shape or ())
+    shape, heads, n_fractions = tuple(image_shape or ()), _in_quantile_heads(models), max(fractions, default=1)
     if not layers and not convolutions:
         return None
     sizes = [f"{'lstm ' * isinstance(layer, torch.nn.LSTM)}{'x'.join(map(str, _sizes(layer)))}" for layer in layers]
@@ -137,7 +164,11 @@ def update_comparison(
         for layer in layers:
             is_lstm = isinstance(layer, torch.nn.LSTM)
             module = _random((torch.nn.LSTM if is_lstm else Linear)(*_sizes(layer)))
-            x = torch.randn(_LSTM_T, max(rows // _LSTM_T, 1), layer.input_size) if is_lstm else torch.randn(rows, layer.in_features)
+            x = (
+                torch.randn(_LSTM_T, max(rows // _LSTM_T, 1), layer.input_size)
+                if is_lstm
+                else torch.randn(rows * (n_fractions if layer in heads else 1), layer.in_features)
+            )
             passes.append(partial(_pass, module, x.requires_grad_()))
             parameters += module.parameters()
         for conv in convolutions:

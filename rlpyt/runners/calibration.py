@@ -27,6 +27,7 @@ from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils import choices
 from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import settle
+from rlpyt.utils.completed import Completed
 from rlpyt.utils.launching.machine import read_machine
 from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import allowed_cpus, busy_processors
@@ -36,6 +37,18 @@ THREADS = "threads"
 _SAID_BY = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # Environment variables with the number of threads.
 _threads_at_import = torch.get_num_threads()
 _threads_in_use: int | None = None  # The number that `use_threads` has set, if any.
+
+
+class CompletedQuantileAgent(Completed):
+    """Any agent, with what those of quantiles tell.
+
+    Attributes:
+        trained_fractions, acting_fractions: numbers of fractions at which the model computes quantiles for each sample, if it gets them as
+            inputs: in training with and without gradient, and to act.
+    """
+
+    trained_fractions: Sequence[int] = ()
+    acting_fractions: Sequence[int] = ()
 
 
 def threads_are_said(affinity: Mapping[str, Any]) -> bool:
@@ -118,13 +131,14 @@ def calibrate(
     models = [unwrap_ddp(model) for model in found if isinstance(model, torch.nn.Module)]
     image_shape = CompletedSpace(agent.env_spaces.observation).shape
     image_shape = image_shape if image_shape is not None and len(image_shape) == 3 else None
+    quantiles = CompletedQuantileAgent(agent)
     load = _Load()
     keeping: dict[str, Any] = dict(machine=machine(), directory=directory, keeps_defaults=repeats)
     answers: dict[str, Any] = {}
     with torch.random.fork_rng(devices=[]):
         if trained_rows and not threads_are_said(affinity) and torch.get_num_threads() > 1:
             possible = possible_threads(n_sharing)
-            comparison = update_comparison((THREADS,), possible, models, max(trained_rows), image_shape)
+            comparison = update_comparison((THREADS,), possible, models, max(trained_rows), image_shape, quantiles.trained_fractions)
             n, why = possible[0], f"{possible[0]}, what this process can have of the processors"
             if comparison is not None and len(possible) > 1:
                 settled = settle([comparison], **keeping, budget=choices.BUDGET / 2, obstacle=partial(load.obstacle, n))
@@ -135,7 +149,8 @@ def calibrate(
             answers[THREADS] = n
             use_threads(n)
         bf16 = agent.acting_bf16 and has_bf16(torch.device("cpu"))
-        asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape, bf16)
+        fractions = quantiles.trained_fractions, quantiles.acting_fractions
+        asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape, bf16, *fractions)
         n, budget = torch.get_num_threads(), choices.BUDGET - (time.perf_counter() - start)
         settled = settle(asked, **keeping, budget=budget, obstacle=partial(load.obstacle, n))
     for line in settled.lines.values():

@@ -160,7 +160,11 @@ def test_every_agent_that_takes_actions_samples_some_of_the_space(code):
         (MlpDqnAgent, "MultiBinary(8)", "Or declare Discrete(256) in the environment, a number for each …"),
         (MlpDqnAgent, "IntBox(0, 3, (2,))", "Or declare IntBox(0, 9) in the environment, a number …"),
         (MlpCompositeFfAgent, "Box(3, 6, (2,), int)", "Declare MultiDiscrete([4, 4], start=[3, 3]) in the environment."),
-        (MlpCompositeFfAgent, "IntBox(1, 4, (2,))", "Declare IntBox(0, 3, (2,)) in the environment and add 1, since it starts at 1."),
+        (
+            MlpCompositeFfAgent,
+            "IntBox(1, 4, (2,))",
+            "… IntBox(0, 3, (2,)) in the environment and add 1, as …FromZero does, since it starts at 1.",
+        ),
         (MlpLstmAgent, "Dict(a=Discrete(3), b=Box(-1, 1, (2,)))", "Use …MlpCompositeLstmAgent with A2C or PPO; for images …"),
         (MlpGaussianFfAgent, "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Use …MlpCompositeFfAgent with A2C or PPO; for images …"),
         (SacAgent, "Box(-inf, inf, (2,))", "Use …MlpGaussianFfAgent … Or declare Box(-1, 1, (2,)) in the environment …"),

@@ -3,15 +3,20 @@
 import pytest
 import torch
 
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models import linear, questions
 from rlpyt.models.conv2d import images_to_float
 from rlpyt.models.dqn.atari_dqn_model import AtariDqnModel
+from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
 from rlpyt.models.linear import Linear, onednn_is_available
 from rlpyt.models.lstm import LstmWithInputs
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.qpg import perceptron
 from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.choices import adopt, chosen, current, trying
 
 needs_onednn = pytest.mark.skipif(not onednn_is_available(), reason="this torch has no oneDNN")
@@ -45,6 +50,43 @@ def test_large_products_of_all_sizes_are_asked_for_and_small_ones_are_not():
 def test_bfloat16_is_the_default_where_it_is_allowed():
     found = asked([MlpModel(100, [512, 256], 4)], trained_rows=[], acting_rows=[8], acting_bf16=True)
     assert found["acting", 8, 512, 256].alternatives[0] == "bfloat16"
+
+
+@needs_onednn
+def test_the_head_of_implicit_quantiles_sees_a_row_for_each_fraction(monkeypatch):
+    model = MlpIqnModel((100,), 3, [512, 256])
+    found = asked([model], trained_rows=[32], trained_fractions=[8, 16], acting_fractions=[32])
+    of_embedding = {("linear", 32 * n, 64, 512) for n in (8, 16)}
+    assert {each for each in found if each[0] == "linear"} == of_embedding | {
+        ("linear", 32, 100, 512), *(("linear", 32 * n, 512, 256) for n in (8, 16)),
+    }  # fmt: skip
+    assert ("acting", 8 * 32, 512, 256) in found and ("acting", 8, 512, 256) not in found
+    seen = []
+    monkeypatch.setattr(questions, "_pass", lambda layer, x: seen.append(tuple(x.shape)))
+    questions.update_comparison(("threads",), [2, 1], [model], 32, fractions=[8, 16]).prepare()()
+    assert seen == [(32, 100), (32 * 16, 64), (32 * 16, 512), (32 * 16, 256)]
+
+
+@needs_onednn
+def test_what_is_asked_about_an_agent_of_implicit_quantiles_is_what_its_layers_ask(monkeypatch):
+    """Nothing that training or acting looks up is missing."""
+    agent = MlpIqnAgent(n_quantiles=8, n_target_quantiles=16, n_acting_quantiles=32, model_kwargs=dict(hidden_sizes=[512, 256]))
+    agent.initialize(EnvSpaces(FloatBox(-1, 1, (100,)), IntBox(0, 3)))
+    fractions = dict(trained_fractions=agent.trained_fractions, acting_fractions=agent.acting_fractions)
+    found = asked([agent.model, agent.target_model], trained_rows=[32], acting_rows=[64], **fractions)
+    looked_up = set()
+    monkeypatch.setattr(linear, "chosen", lambda question: looked_up.add(question))
+    inputs = torch.randn(32, 100), torch.zeros(32, dtype=torch.long), torch.zeros(32)
+    agent.train_mode(0)
+    agent(*inputs, agent.fractions(32))
+    with torch.no_grad():
+        agent.target(*inputs, agent.target_fractions(32))
+    trained = {("linear", *sizes) for _, *sizes in looked_up}
+    looked_up.clear()
+    agent.sample_mode(0)
+    agent.step(torch.randn(64, 100), torch.zeros(64, dtype=torch.long), torch.zeros(64))
+    acted = {question for question in looked_up if question[0] == "acting"}
+    assert trained and acted and trained | acted <= set(found)
 
 
 def test_critics_are_asked_for_and_their_targets_are_not():

@@ -113,6 +113,16 @@ class IqnAgent(QuantileAgent):
         super().__init__(**settings)
         self.n_quantiles, self.n_target_quantiles, self.n_acting_quantiles = n_quantiles, n_target_quantiles, n_acting_quantiles
 
+    @property
+    def trained_fractions(self) -> tuple[int, int]:
+        """Numbers of fractions for each sample to learn from, and for its target."""
+        return self.n_quantiles, self.n_target_quantiles
+
+    @property
+    def acting_fractions(self) -> tuple[int]:
+        """Number of fractions for each observation to act on."""
+        return (self.n_acting_quantiles,)
+
     def fractions(self, n: int) -> torch.Tensor:
         """Return new random fractions [n,n_quantiles]."""
         return torch.rand(n, self.n_quantiles, device=self.device)

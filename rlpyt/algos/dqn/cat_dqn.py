@@ -12,7 +12,7 @@ import torch
 
 from rlpyt.agents.base import BaseAgent, action_mask
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN
-from rlpyt.algos.hyperparameters import PRIORITIES
+from rlpyt.algos.hyperparameters import PRIORITIES, Needs
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.distributions.epsilon_greedy import masked_q
 from rlpyt.models.dqn.heads import atoms
@@ -37,7 +37,7 @@ class CategoricalDQN(DQN):
         ValueError: a setting is not possible.
     """
 
-    settings_need = (PRIORITIES._replace(names=("delta_clip",)),)
+    settings_need: tuple[Needs, ...] = (PRIORITIES._replace(names=("delta_clip",)),)
     distributional = True
     agents = (
         "that acts epsilon-greedily on distributions of the return and has a target network, such as AtariCatDqnAgent or "

@@ -60,7 +60,7 @@ class DQN(OffPolicyAlgorithm):
 
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
-    settings_need = (PRIORITIES, Needs(MUNCHAUSEN[1:], "munchausen=True", lambda algo: algo.munchausen))
+    settings_need: tuple[Needs, ...] = (PRIORITIES, Needs(MUNCHAUSEN[1:], "munchausen=True", lambda algo: algo.munchausen))
 
     # The kind of agent to train.
     recurrent = distributional = by_quantiles = False

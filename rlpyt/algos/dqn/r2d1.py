@@ -73,7 +73,7 @@ class R2D1(DQN):
     recurrent = True
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
-    settings_need = (
+    settings_need: tuple[Needs, ...] = (
         Needs(
             ("input_priority_shift",),
             "prioritized_replay=True and input_priorities=True",

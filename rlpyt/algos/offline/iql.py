@@ -45,7 +45,7 @@ class IQL(QpgAlgorithm):
     optimizer_names = ("q_optimizer", "v_optimizer", "pi_optimizer")
     agent_needs = ("q", "target_q", "v", "log_pi", "update_target", "q_parameters", "v_parameters", "pi_parameters")
     agent_example = "rlpyt.agents.qpg.iql_agent.IqlAgent"
-    settings_need = (Needs(("max_weight",), "a temperature above 0", lambda algo: algo.temperature > 0),)
+    settings_need: tuple[Needs, ...] = (Needs(("max_weight",), "a temperature above 0", lambda algo: algo.temperature > 0),)
 
     @checked(expectile=Number(0.5, 1), temperature=RATE, max_weight=POSITIVE)
     def __init__(self, *, expectile: float = 0.7, temperature: float = 3.0, max_weight: float = 100.0, **settings: Any) -> None:

@@ -313,7 +313,9 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
         ValueError: a setting is not possible.
     """
 
-    settings_need = (Needs(("entropy_coeff_schedule",), "an entropy_loss_coeff other than 0", lambda algo: algo.entropy_loss_coeff != 0),)
+    settings_need: tuple[Needs, ...] = (
+        Needs(("entropy_coeff_schedule",), "an entropy_loss_coeff other than 0", lambda algo: algo.entropy_loss_coeff != 0),
+    )
 
     @checked(
         OF_OPTIMIZERS,

@@ -70,7 +70,7 @@ class PPO(OnPolicyAlgorithm):
     """
 
     opt_info_fields = OptInfo._fields
-    settings_need = (
+    settings_need: tuple[Needs, ...] = (
         Needs(("desired_kl",), 'lr_schedule="adaptive"', lambda algo: algo.lr_schedule == "adaptive"),
         Needs(("target_kl",), "epochs above 1", lambda algo: algo.epochs > 1),
     )

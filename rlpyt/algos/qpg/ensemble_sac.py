@@ -259,6 +259,7 @@ class DiscreteSAC(EnsembleSAC):
     opt_info_fields = DiscreteOptInfo._fields
     agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.DiscreteSacAgent"
     discrete = True
+    target_entropy: float | str | None
 
     @checked(without=("action_prior", "reparameterize", "n_dropped_quantiles"))
     def __init__(self, *, target_entropy: float | str | None = "auto", **settings: Any) -> None:

@@ -129,7 +129,9 @@ class SAC(SoftActorCritic):
     clipped = 3
     agent_needs: Sequence[str] = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
-    settings_need = (Needs(("target_entropy",), "fixed_alpha=None", lambda algo: algo.fixed_alpha is None or algo.target_entropy is None),)
+    settings_need: tuple[Needs, ...] = (
+        Needs(("target_entropy",), "fixed_alpha=None", lambda algo: algo.fixed_alpha is None or algo.target_entropy is None),
+    )
 
     @checked(
         fixed_alpha=RATE,

@@ -334,6 +334,8 @@ class _SearchQueue:
     def _ended(self, trial: Trial, rung: int, run_ID: int, at: float, outcome: Mapping[str, Any]) -> str | None:
         self._tell(event="end", trial=trial.number, rung=rung, run=run_ID, at=at, **outcome)
         n_runs = self._history.n_runs
+        if outcome["outcome"] == "interrupted" and not self._is_closed:
+            return f"trial_{trial.number}/run_{run_ID} was killed: it is launched again"
         is_scored = outcome["outcome"] == "reached" and len(trial.returns[rung]) == n_runs
         if not is_scored and outcome["outcome"] != "failed":
             return None

@@ -18,10 +18,11 @@ import pytest
 from tiers import full, processes, thinned
 
 from rlpyt.utils.launching import journal as journals
+from rlpyt.utils.launching import sweep
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import StillRunning
 from rlpyt.utils.launching.journal import Journal, read_journal
-from rlpyt.utils.launching.search import Search, rerun_search, run_search
+from rlpyt.utils.launching.search import MOST_RETRIES, Search, rerun_search, run_search
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
 from rlpyt.utils.launching.status import experiment_status
@@ -171,6 +172,16 @@ def test_good_trials_resume_and_the_others_stay(train, tmp_path, capsys):
     assert json.loads((tmp_path / "exp" / "best.json").read_text())["variant"] == found.variant(found.best)
 
 
+def test_the_first_free_slot_is_the_moment_of_decision(train, tmp_path, monkeypatch):
+    """With one slot, a trial is proposed, or promoted, only when all runs that began before have ended."""
+    monkeypatch.setattr(sweep, "REFRESH", 0.01)  # So that the launcher looks often while a run is running.
+    search(train, tmp_path / "exp", n_trials=4, max_steps=60)
+    running = 0
+    for event in read_journal(tmp_path / "exp" / "search.jsonl"):
+        running += dict(begin=1, end=-1).get(event["event"], 0)
+        assert event["event"] not in ("trial", "promote") or running == 0
+
+
 @full
 def test_trials_do_not_depend_on_the_number_of_slots_until_one_is_promoted(train, tmp_path, uninterrupted):
     search(train, tmp_path / "exp", affinity_code=TWO_SLOTS)
@@ -278,10 +289,10 @@ def test_whatever_is_killed_whenever_nothing_is_lost(train, tmp_path, uninterrup
     exp_dir, generator, n_dead = tmp_path / "exp_0", random.Random(seed), 0
     while n_dead < n_kills:
         launcher = Launcher(partial(search, train, exp_dir), tmp_path)
-        until = time.monotonic() + generator.uniform(0, 2.0)
-        while time.monotonic() < until and not launcher.is_over():
-            time.sleep(generator.uniform(0.2, 0.8))
+        for _ in range(generator.randrange(MOST_RETRIES)):  # After more in a row, a run would count as failed.
+            time.sleep(generator.uniform(0, 0.8))
             kill_a_run(launcher.pid, generator)
+        time.sleep(generator.uniform(0, 0.4))
         number = generator.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         launcher.send(number)
         code = launcher.wait()

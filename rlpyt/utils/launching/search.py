@@ -10,15 +10,17 @@ promoted; a promoted trial resumes its runs from their snapshots. A search write
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -37,6 +39,7 @@ from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_
 from rlpyt.utils.launching.variant import as_saved, save_variant
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir, sole_writer
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
+from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, SEED, Number, checked, one_of
 from rlpyt.utils.text import printable
@@ -215,6 +218,7 @@ class _SearchQueue:
         self._journal = Journal(exp_dir / JOURNAL)
         self._next: tuple[Trial, int] | None = None
         self._running: dict[str, tuple[Trial, int, int]] = {}  # name of a run -> trial, its rung, run_ID
+        self._first_rows: dict[str, dict[str, str]] = {}  # name of a run -> first row of its log before it was launched
         self._retries: Counter = Counter()
         self._is_closed = False
         self._tell(event="launch", at=_now(), n_slots=n_slots)
@@ -254,14 +258,19 @@ class _SearchQueue:
         save_variant(self.search.variant(trial), log_dir)
         self._tell(event="begin", trial=trial.number, rung=trial.rung, run=run_ID, slot=slot, at=_now())
         self._running[run.name] = trial, trial.rung, run_ID
+        self._first_rows[run.name] = _first_row(run.run_dir) if _has_snapshot(run.run_dir) else {}
         return run
 
     def ended(self, run: Run, status: RunStatus) -> str | None:
         """Write how a run ended; return a line about its trial, if that has reached its rung or failed."""
         trial, rung, run_ID = self._running.pop(run.name)
         reached = reached_in(run.run_dir, self._settings.rungs[rung])
-        if reached is not None and status.state in ("paused", "finished"):
-            outcome: dict[str, Any] = dict(outcome="reached", **reached)
+        cannot_resume = self._why_not_resumable(run, status)
+        if reached is not None and cannot_resume is not None:
+            outcome: dict[str, Any] = dict(outcome="failed", error=cannot_resume, steps=status.steps)
+        elif reached is not None and status.state in ("paused", "finished"):
+            outcome = dict(outcome="reached", **reached)
+            _remove_old_replay(run.run_dir)
         elif status.state == "interrupted" or status.exit_code in _EXITS_WHEN_KILLED:
             outcome = self._killed(run, status)
         else:
@@ -313,9 +322,20 @@ class _SearchQueue:
         why = status.error or error_in(last_lines(run.run_dir / "stderr.log", 100)) or "it was told to end"
         return dict(outcome="failed", error=f"{plural(MOST_RETRIES, 'time')} in a row: {why}", steps=status.steps)
 
+    def _why_not_resumable(self, run: Run, status: RunStatus) -> str | None:
+        """Return why the script of a run that ended well is not one for searches: it must resume and leave snapshots. None if it is."""
+        if status.state == "paused" and not _has_snapshot(run.run_dir):
+            return "it has paused without a snapshot, so it could not resume: let its log keep snapshots (snapshot_mode)"
+        before, after = self._first_rows.pop(run.name, {}), _first_row(run.run_dir)
+        if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in before.items()):
+            return "it has restarted instead of resuming: its script must give its runner resume_from=resume_from()"
+        return None
+
     def _ended(self, trial: Trial, rung: int, run_ID: int, at: float, outcome: Mapping[str, Any]) -> str | None:
         self._tell(event="end", trial=trial.number, rung=rung, run=run_ID, at=at, **outcome)
         n_runs = self._history.n_runs
+        if outcome["outcome"] == "interrupted" and not self._is_closed:
+            return f"trial_{trial.number}/run_{run_ID} was killed: it is launched again"
         is_scored = outcome["outcome"] == "reached" and len(trial.returns[rung]) == n_runs
         if not is_scored and outcome["outcome"] != "failed":
             return None
@@ -365,6 +385,23 @@ def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
     returns = columns[find_column(columns, *RETURN_COLUMNS)] if has_column(columns, *RETURN_COLUMNS) else []
     last = [each for each in at if math.isfinite(each)][-1]
     return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(last)}
+
+
+def _has_snapshot(run_dir: Path) -> bool:
+    return run_dir.is_dir() and bool(snapshot_files(run_dir))
+
+
+def _first_row(run_dir: Path) -> dict[str, str]:
+    """Return the first row of a run's log by column; {} without one. It holds times, so no two runs have the same."""
+    with suppress(OSError, csv.Error), open(run_dir / PROGRESS, newline="", encoding="utf-8", errors="replace") as file:
+        return next(csv.DictReader(file), {})
+    return {}
+
+
+def _remove_old_replay(run_dir: Path) -> None:
+    """Remove the replay buffers that a resumed run has put aside, as large as the one that replaces them."""
+    for directory in run_dir.glob("replay*.[0-9]*"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _wait_for_runs(search: Search, is_late: Callable[[float], bool] = lambda seconds: seconds > SAVE_GRACE + END_GRACE) -> None:

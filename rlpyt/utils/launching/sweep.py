@@ -90,7 +90,7 @@ class Queue(Protocol):
         """Number of all runs; None if it is not known."""
 
     def has_next(self) -> bool:
-        """Whether a run is to be started now. If not, and no run is running, the sweep is over."""
+        """Whether a run is to be started now, in a free slot. If not, and no run is running, the sweep is over."""
 
     def take(self, slot: int) -> Run:
         """Return the run to start in a slot. Call it only if `has_next`."""
@@ -370,7 +370,7 @@ class Sweep:
             signals.append(signal.SIGHUP)
         with Interrupt(lambda: None, says=None, signals=signals) as interrupt:
             try:
-                while (self._queue.has_next() or self._running) and interrupt.signal is None and self._error is None:
+                while (self._running or self._queue.has_next()) and interrupt.signal is None and self._error is None:
                     self._step(REFRESH, launch=True)
                 if self._running:
                     reason = signal.Signals(interrupt.signal).name if interrupt.signal else repr(self._error)

@@ -1,0 +1,103 @@
+"""rlpyt tune, and what the other commands say about a search."""
+
+import json
+
+import pytest
+
+from rlpyt.utils.launching.search_dir import Search
+from rlpyt.utils.launching.space import Space, choice, log_uniform
+
+
+@pytest.fixture
+def search_dir(tmp_path):
+    """The directory of a search with five trials of two runs: trial 4 has failed, trial 1 has reached the last rung, trial 3 is running."""
+    exp_dir = tmp_path / "my_search"
+    exp_dir.mkdir()
+    space = Space(dict(algo=dict(learning_rate=log_uniform(1e-4, 1e-2), epochs=choice(4, 10))))
+    settings = dict(script="train.py", affinity_code="2cpu", space=space.as_saved(), n_trials=9, rungs=[100, 300], eta=3, runs_per_trial=2)
+    settings.update(
+        common_args=[], seed=0, proposals="random", set_egl_device=False, cwd="/", train_command=["rlpyt", "train", "a", "b", "--set"]
+    )
+    (exp_dir / "search.json").write_text(json.dumps(settings))
+    events = [dict(event="launch", at=0.0, n_slots=2)]
+    for trial, values in enumerate([[1e-4, 4], [1e-3, 10], [1e-2, 4], [2e-3, 10], [5e-3, 10]]):
+        events.append(dict(event="trial", trial=trial, values=values))
+        for run in range(2 if trial < 3 else 1):
+            events.append(dict(event="begin", trial=trial, rung=0, run=run, slot=run, at=10.0 * trial))
+            if trial < 3:
+                events.append(end(trial, 0, run, 10.0 * trial + 10, 100, [5.0, 30.0, 1.0][trial] + run))
+    events.append(dict(end(4, 0, 0, 45.0, None, None), outcome="failed", error="ValueError: \x1b[31mtoo high"))
+    events.append(dict(event="promote", trial=1, rung=1))
+    events += [dict(event="begin", trial=1, rung=1, run=run, slot=run, at=45.0) for run in range(2)]
+    events += [end(1, 1, run, 60.0, 300, 70.0) for run in range(2)]
+    (exp_dir / "search.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events) + '{"event": "beg')  # It is being written.
+    return exp_dir
+
+
+def end(trial, rung, run, at, steps, return_):
+    return {"event": "end", "trial": trial, "rung": rung, "run": run, "at": at, "outcome": "reached", "steps": steps, "return": return_}
+
+
+def test_status_shows_rungs_the_best_trials_and_what_it_cost(rlpyt, search_dir):
+    code, out, err = rlpyt("status", search_dir)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["0", "100", "3", "1", "30.5"] in lines and ["1", "300", "1", "70"] in lines
+    assert ["trial_1", "300", "70", "0.001", "10"] in lines and ["trial_0", "100", "5.5", "0.0001", "4"] in lines
+    assert "failed: trial_4: ValueError: " in out and "too high" in out and "\x1b" not in out
+    assert "5 of 9 trials begun, 1,000 environment steps. Restarting promoted trials would take 1,200: 17% saved." in out
+    assert out.rstrip().endswith("rlpyt train a b --set algo.learning_rate=0.001 algo.epochs=10")
+
+
+def test_status_as_json_has_the_search_and_its_runs(rlpyt, search_dir):
+    code, out, _ = rlpyt("status", search_dir, "--json")
+    told = json.loads(out)["search"]
+    assert code == 0 and told["best"] == 1 and told["trials"][4]["error"] and told["trials"][1]["scores"] == [30.5, 70.0]
+    assert told["steps_taken"] == 1000 and told["steps_if_restarting"] == 1200
+
+
+def test_the_busy_share_is_the_time_that_slots_had_runs(search_dir):
+    """By hand: trials 0 to 2 keep two slots busy until 30, trial 3 one from 30, trial 4 one from 40 to 45, then trial 1 two until 60."""
+    history = Search(search_dir).history
+    assert history.busy_share() == pytest.approx((60 + 30 + 5 + 30) / 120)
+    assert history.busy_share(until_last_begin=True) == pytest.approx((60 + 15 + 5) / 90)
+
+
+def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: saved.append(figure))
+    code, out, err = rlpyt("plot", search_dir, "--out", tmp_path / "picture.png")
+    assert (code, err) == (0, "") and out.strip() == str(tmp_path / "picture.png")
+    rungs, best, importance, parallel = saved[0].axes
+    assert [list(line.get_ydata()) for line in rungs.lines][-1] == [30.5, 70.0] and len(rungs.lines) == 3
+    assert list(best.lines[0].get_ydata()) == [5.5, 30.5, 70.0, 70.0]
+    assert [text.get_text() for text in importance.get_yticklabels()] == ["algo.learning_rate", "algo.epochs"]
+    assert len(parallel.lines) == 3 and list(parallel.lines[-1].get_ydata()) == [pytest.approx(0.5), 1.0, 1.0]
+
+
+def test_nothing_can_be_drawn_before_the_first_score(rlpyt, search_dir):
+    pytest.importorskip("matplotlib")
+    (search_dir / "search.jsonl").write_text("")
+    code, _, err = rlpyt("plot", search_dir)
+    assert code == 2 and "No trial of" in err and "has a score yet" in err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["cartpole"], "must be a configuration module and a key in it, e.g. cartpole:ppo"),
+        (["cartpole", "ppo", "more"], "give module and key of one configuration, not cartpole ppo more"),
+        (["cartpole", "pp"], "There is no configuration in cartpole 'pp'. Did you mean 'ppo'"),
+        (["cartpole", "ppo", "--sampler", "seriel"], "Did you mean 'serial'"),
+        (["cartpole", "ppo"], "The search space has no range"),
+        (["cartpole", "ppo", "--set", "algo.learning_rat=uniform(0,1)"], "Did you mean 'learning_rate'"),
+        (["cartpole", "ppo", "--set", "algo.learning_rate=uniform(1e-3,1e-2)", "--trials", "0"], "n_trials=0"),
+    ],
+)
+def test_wrong_commands_say_what_to_write(rlpyt, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = rlpyt("tune", *words, "--log_dir", tmp_path / "exp")
+    assert code == 2 and message in err and not (tmp_path / "exp").exists()

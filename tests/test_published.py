@@ -87,14 +87,14 @@ def test_new_runs_are_made_until_one_is_as_good_as_the_worst_of_the_row(new, n):
     assert scores == new[:n] and (scores[-1] >= lowest(ROW, SCALES)) == (n < 8)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_attempts_are_as_many_as_chance_asks_for(n):
+@pytest.mark.parametrize("n, chance", [(1, Fraction(1, 4)), (2, Fraction(1, 10)), (3, Fraction(1, 10))])
+def test_attempts_are_as_many_as_chance_asks_for(n, chance):
     def chance_of(k):
         orders = list(itertools.permutations(range(n + k)))  # All are equally probable.
         return Fraction(sum(max(order[n:]) < min(order[:n]) for order in orders), len(orders))
 
-    k = n_attempts(n, chance=0.1)
-    assert chance_of(k) < Fraction(1, 10) <= chance_of(k - 1)
+    k = n_attempts(n, chance)
+    assert chance_of(k) < chance <= chance_of(k - 1)
 
 
 def test_ten_runs_ask_for_four_attempts():

@@ -13,7 +13,6 @@ import copy
 import csv
 import json
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -67,9 +66,8 @@ class Log(BaseCallback):
         self.interval, self.deterministic = interval, algorithm != "PPO"
         self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
-        self.writer.writerow(["CumSteps", "CumTime (s)", "ReturnAverage"])
+        self.writer.writerow(["CumSteps", "ReturnAverage"])  # Times compare in tests/benchmarks/bench_*.py, where both run in turn.
         self.env = make_vec_env(env_id, N_EPISODES // 2, seed=seed + 10_000)
-        self.start = time.perf_counter()
 
     def _on_training_start(self):
         self.write()
@@ -91,7 +89,7 @@ class Log(BaseCallback):
     def write(self):
         self.last = self.num_timesteps
         score, _ = evaluate_policy(self.model, self.env, N_EPISODES, deterministic=self.deterministic)
-        self.writer.writerow([self.num_timesteps, round(time.perf_counter() - self.start, 2), score])
+        self.writer.writerow([self.num_timesteps, score])
         self.file.flush()
 
 

@@ -121,6 +121,14 @@ def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_
     assert line[1] == "PPO, 100k" and line[3:6] == ["3; seed 7 stopped: -300 at 25k; seed 8 stopped: nothing yet", "10.0 (10.0)", "10.0"]
 
 
+def test_a_row_tells_the_seconds_of_its_fastest_complete_run():
+    row = row_of("name", 1, 2, 3)
+    for run, row_seconds in zip(row.runs, (9.0, 4.4, None)):
+        run.seconds = row_seconds
+    row.put(Run(3, [1], [0.0], seconds=1.0))
+    assert cells(results.results(table_of(row)), ["Task"])[-2] == "4"
+
+
 def test_rows_name_what_they_were_made_with_by_a_letter():
     row, other = row_of("a", 1, 2, 3), row_of("b", 1, task="Other")
     row.runs[0].made, row.runs[2].made = dict(commit="abc", torch="2"), dict(torch="3")
@@ -233,9 +241,9 @@ def test_a_damaged_run_is_named(params, tmp_path):
 
 
 def test_names_of_others_do_not_break_the_table(tmp_path):
-    write_run(tmp_path / "run_0", [1, 2], dict(name="a\n|b\x1b[2J", command="x|\n", algorithm="c.d\n"))
-    text = results.written(results.read_runs([tmp_path]))
-    assert "\x1b" not in text and len([line for line in text.splitlines() if line.startswith("|")]) == 3
+    write_run(tmp_path / "run_0", [1, 2], dict(name="a", command="x|\n\x1b[2J", algorithm="c.d\n"))
+    text = results.results(results.read_runs([tmp_path]))
+    assert "\x1b" not in text and "x&#124;" in text and [line.count("|") for line in text.splitlines()] == [11] * 3
 
 
 @pytest.mark.parametrize("returns", [[], ["nan", "nan"]])

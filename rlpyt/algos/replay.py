@@ -25,6 +25,7 @@ from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer,
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.returns import valid_steps
+from rlpyt.spaces.masked import split
 from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import buffer_leaves
@@ -193,7 +194,8 @@ class ReplayAlgorithm(RlAlgorithm):
         """Allocate `replay_buffer` for steps like `examples_to_buffer(examples)`, and return it.
 
         Its class is `ReplayBufferCls`. If that is None, `prioritized_replay`, `async_` (shared memory) and the observation choose one:
-        a uint8 image [C,H,W] counts as the C latest frames, and each frame is stored once; other observations are stored whole.
+        a uint8 image [C,H,W], also with a mask of actions, counts as the C latest frames, and each frame is stored once; other
+        observations are stored whole. If images in other structures are frames, too, a class with "Frame" in its name stores them once.
 
         Raises:
             ValueError: `ReplayBufferCls` is unsuitable, or `replay_size` is less than a batch of the sampler.
@@ -453,8 +455,9 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
 
 
 def is_frame_stack(observation: Any) -> bool:
-    """Return whether an observation looks like [C,H,W] video frames: a three-dimensional uint8 array."""
-    return dtype_of(observation) == np.uint8 and np.ndim(observation) == 3
+    """Return whether an observation looks like [C,H,W] video frames: a three-dimensional uint8 array, perhaps with a mask of actions."""
+    image, _ = split(observation)
+    return dtype_of(image) == np.uint8 and np.ndim(image) == 3
 
 
 def bootstrap_discount(samples: Any, discount: float, n_step_return: int) -> Any:

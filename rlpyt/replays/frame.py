@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.batches import New, rows_like
+from rlpyt.replays.batches import New, rows_like, take_rows
 from rlpyt.replays.n_step import BufferMixin
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.storage import Storage
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.structures import dtype_of
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -22,126 +24,196 @@ BufferSamples = namedarraytuple(
 )
 
 
+def stacks_in(observation: Any) -> list[bool]:
+    """Return which parts of an observation are stacks of frames [C,H,W]: an array itself; of a structure, its uint8 images."""
+    parts = buffer_leaves(observation)
+    if parts[0] is observation:
+        return [np.ndim(observation) > 1]
+    return [np.ndim(part) == 3 and dtype_of(part) == np.uint8 for part in parts]
+
+
+class Stack:
+    """A part of observations that is a stack of frames [C,H,W], and what is known about it.
+
+    Attributes:
+        n_frames: C.
+        moves_by_frames: whether a part is the previous one moved on by one frame. Known as soon as one differs from the previous one.
+        last: the last part that was written, [1,B,C,H,W], and the number of the next row, until that is known.
+    """
+
+    def __init__(self, n_frames: int) -> None:
+        self.n_frames = n_frames
+        self.moves_by_frames = n_frames == 1
+        self.last: tuple[np.ndarray, int] | None = None
+
+    def check(self, parts: np.ndarray, starts: np.ndarray, written: int) -> None:
+        """Check that appended parts [n,B,C,H,W] will be read back unchanged.
+
+        Each is compared with the previous one, until one differs. That one tells stacks of frames from other images.
+
+        Args:
+            starts: [n,B], bool: where episodes start.
+            written: number of the first row.
+        """
+        if parts[starts][:, :-1].any():
+            raise self._not_frames(
+                parts,
+                "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
+                "padding), and zeros would be replayed in their place",
+            )
+        if self.moves_by_frames:
+            return
+        n = len(parts)
+        if self.last is not None and self.last[1] == written:
+            parts = np.concatenate([self.last[0], parts])
+            starts = np.concatenate([starts[:1], starts])
+        self.last = parts[-1:].copy(), written + n
+        before, after = parts[:-1][~starts[1:]], parts[1:][~starts[1:]]  # [n,C,H,W]
+        if np.array_equal(before, after):
+            return
+        if not np.array_equal(before[:, 1:], after[:, :-1]):
+            raise self._not_frames(parts, "one is not the one before it moved on by one frame")
+        self.moves_by_frames, self.last = True, None
+
+    def _not_frames(self, parts: np.ndarray, reason: str) -> ValueError:
+        return ValueError(
+            f"Observations of shape {parts.shape[2:]} are not stacks of the {self.n_frames} latest frames, oldest first: {reason}. Use a "
+            "buffer that stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
+        )
+
+
 class FrameStorage(Storage):
     """Stores only the newest frame of every observation [C,H,W]. An observation is the C latest frames, from OLDEST to NEWEST.
 
+    If observations are structures, such as images with a mask of actions, each uint8 image [C,H,W] in them is stored in this way, and other
+    parts whole.
+
     Reading rebuilds observations, which needs the ``C - 1`` rows before a step. Frames from before the start of an episode are read as
     zeros, so they must have been zeros.
+
+    Attributes:
+        stacks: for each part of observations, its `Stack`, or None if the part is stored whole.
     """
 
     def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
-        self.n_frames = len(example.observation)
+        parts = zip(stacks_in(example.observation), buffer_leaves(example.observation))
+        self.stacks = [Stack(len(part)) if is_stack else None for is_stack, part in parts]
         super().__init__(example, ring, B, share_memory)
-        self.moves_by_frames = self.n_frames == 1  # Known as soon as one observation differs from the previous one.
-        self._last_observation: tuple[np.ndarray, int] | None = None  # [1,B,...] and the number of the next row, until that is known.
+
+    @property
+    def n_frames(self) -> int:
+        """C of the first stack."""
+        return next(stack.n_frames for stack in self.stacks if stack is not None)
 
     @classmethod
     def stored_example(cls, example: Any) -> Any:
-        shape = np.shape(example.observation)
-        if len(shape) < 2:
+        are_stacks = stacks_in(example.observation)
+        if not any(are_stacks):
+            shapes = [np.shape(part) for part in buffer_leaves(example.observation)]
             raise ValueError(
                 "A frame buffer stores observations [C,H,W], the C latest frames, but the example has shape "
-                f"{shape}: use a buffer without 'Frame' in its name."
+                f"{', '.join(map(str, shapes))}: use a buffer without 'Frame' in its name."
             )
-        return super().stored_example(example._replace(observation=example.observation[-1]))
+        stacks = iter(are_stacks)
+        newest = buffer_func(example.observation, lambda part: part[-1] if next(stacks) else part)
+        return super().stored_example(example._replace(observation=newest))
 
     @classmethod
     def rows_before(cls, example: Any) -> int:
-        return max(1, len(example.observation) - 1)
+        parts = zip(stacks_in(example.observation), buffer_leaves(example.observation))
+        return max([1, *(len(part) - 1 for is_stack, part in parts if is_stack)])
 
-    def stored_observation(self, observation: np.ndarray) -> np.ndarray:
+    def _by_part(self, function: Callable[[Stack | None, Any], Any], observation: Any) -> Any:
+        """Return a structure of ``function(stack, part)`` for the parts of observations."""
+        stacks = iter(self.stacks)
+        return buffer_func(observation, lambda part: function(next(stacks), part))
+
+    def stored_observation(self, observation: Any) -> Any:
         """Return the newest frames [n,B,H,W] of observations [n,B,C,H,W]."""
-        return observation[:, :, -1]
+        return self._by_part(lambda stack, part: part if stack is None else part[:, :, -1], observation)
 
-    def completed(self, stored: np.ndarray, before: Callable[[], np.ndarray]) -> np.ndarray:
+    def completed(self, stored: Any, before: Callable[[], Any]) -> Any:
         """Return observations [n,C,H,W] whose newest frames are `stored` [n,H,W]."""
-        return np.concatenate([before()[:, 1:], stored[:, None]], axis=1)
+        older = iter(buffer_leaves(before()))
+
+        def complete(stack: Stack | None, part: np.ndarray) -> np.ndarray:
+            earlier = next(older)
+            return part if stack is None else np.concatenate([earlier[:, 1:], part[:, None]], axis=1)
+
+        return self._by_part(complete, stored)
 
     # Writing --------------------------------------------------------------------------------------------------------
     def check(self, samples: Any, n: int) -> None:
         super().check(samples, n)
-        self._check_frames(samples.observation, samples.done.astype(bool))
-
-    def _write_observation(self, rows: slice | np.ndarray, observation: np.ndarray) -> None:
-        n, frames = observation.shape[0] * self.B, self.samples.observation
-        if isinstance(rows, slice) and observation.flags.c_contiguous and observation.dtype == frames.dtype:
-            kernels.store_newest_frames(_as_bytes(observation, n, self.n_frames), _as_bytes(frames[rows], n))
-        else:
-            frames[rows] = self.stored_observation(observation)
-
-    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        super().load_chunk(chunk, number, n)
-        self._last_observation = None  # The next append does not follow it.
-
-    def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
-        """Check that appended observations [n,B,C,H,W], with done [n,B], will be read back unchanged.
-
-        Each observation is compared with the previous one, until one differs. That one tells stacks of frames from other images.
-        """
+        done = samples.done.astype(bool)
         starts = np.zeros_like(done)  # The very first observation may be any.
         starts[1:] = done[:-1]
         if self.rows.written:
             starts[0] = self.samples.done[self.rows.row(-1)]
-        if observation[starts][:, :-1].any():
-            raise self._not_frames(
-                "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
-                "padding), and zeros would be replayed in their place"
-            )
-        if self.moves_by_frames:
-            return
-        written = self.rows.written + len(observation)
-        if self._last_observation is not None and self._last_observation[1] == self.rows.written:
-            observation = np.concatenate([self._last_observation[0], observation])
-            starts = np.concatenate([starts[:1], starts])
-        self._last_observation = observation[-1:].copy(), written
-        before, after = observation[:-1][~starts[1:]], observation[1:][~starts[1:]]  # [n,C,H,W]
-        if np.array_equal(before, after):
-            return
-        if not np.array_equal(before[:, 1:], after[:, :-1]):
-            raise self._not_frames("one is not the one before it moved on by one frame")
-        self.moves_by_frames, self._last_observation = True, None
+        for stack, part in zip(self.stacks, buffer_leaves(samples.observation), strict=True):
+            if stack is not None:
+                stack.check(part, starts, self.rows.written)
 
-    def _not_frames(self, reason: str) -> ValueError:
-        shape = (self.n_frames, *self.samples.observation.shape[2:])
-        return ValueError(
-            f"Observations of shape {shape} are not stacks of the {self.n_frames} latest frames, oldest first: {reason}. Use a "
-            "buffer that stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
-        )
+    def _write_observation(self, rows: slice | np.ndarray, observation: Any) -> None:
+        for stack, part, stored in zip(self.stacks, buffer_leaves(observation), buffer_leaves(self.samples.observation), strict=True):
+            n = part.shape[0] * self.B
+            if stack is None:
+                stored[rows] = part
+            elif isinstance(rows, slice) and part.flags.c_contiguous and part.dtype == stored.dtype:
+                kernels.store_newest_frames(_as_bytes(part, n, stack.n_frames), _as_bytes(stored[rows], n))
+            else:
+                stored[rows] = part[:, :, -1]
+
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        super().load_chunk(chunk, number, n)
+        for stack in self.stacks:
+            if stack is not None:
+                stack.last = None  # The next append does not follow it.
 
     # Reading --------------------------------------------------------------------------------------------------------
-    @property
-    def _frames(self) -> tuple[np.ndarray, np.ndarray, int, int, int]:
-        """First arguments of the kernels that rebuild observations: frames [T*B,bytes], done [T*B], T, B, C."""
+    def _frames(self, stack: Stack, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int, int]:
+        """First arguments of the kernels that rebuild a part: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
-        return _as_bytes(self.memory.observation[:n], n), self.memory.done[:n], self.T, self.B, self.n_frames
+        return _as_bytes(memory[:n], n), self.memory.done[:n], self.T, self.B, stack.n_frames
 
-    def observation_memory(self, *leading_dims: int, new: New = np.empty) -> np.ndarray:
-        return rows_like(self.memory.observation, *leading_dims, self.n_frames, new=new)
+    def observation_memory(self, *leading_dims: int, new: New = np.empty) -> Any:
+        def of_part(stack: Stack | None, memory: np.ndarray) -> np.ndarray:
+            return rows_like(memory, *leading_dims, *([] if stack is None else [stack.n_frames]), new=new)
 
-    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> np.ndarray:
+        return self._by_part(of_part, self.memory.observation)
+
+    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> Any:
         n = len(T_idxs)
         out = self.observation_memory(n) if T is None else self.observation_memory(T, n)
-        if T is None:
-            kernels.gather_frames(*self._frames, T_idxs, B_idxs, _as_bytes(out, n, self.n_frames), 0, n)
-        else:
-            self.gather(None, T_idxs, B_idxs, None, out)
+        rows = T_idxs if T is None else self.rows.wrap(T_idxs + np.arange(T)[:, None])
+        if T is not None:
+            self.gather(rows * self.B + B_idxs, T_idxs, B_idxs, None, out)
+            return out
+        for stack, memory, part in zip(self.stacks, buffer_leaves(self.memory.observation), buffer_leaves(out), strict=True):
+            if stack is None:
+                part[:] = memory[rows * self.B + B_idxs]
+            else:
+                kernels.gather_frames(*self._frames(stack, memory), T_idxs, B_idxs, _as_bytes(part, n, stack.n_frames), 0, n)
         return out
 
-    def gather(self, rows: np.ndarray | None, T_idxs: np.ndarray, B_idxs: np.ndarray, n_steps: np.ndarray | None, out: np.ndarray) -> None:
+    def gather(self, rows: np.ndarray, T_idxs: np.ndarray, B_idxs: np.ndarray, n_steps: np.ndarray | None, out: Any) -> None:
         n = len(T_idxs)
-        if n_steps is None:
-            frames = _as_bytes(out, len(out), n, self.n_frames)
-            kernels.gather_frames_of_sequences(*self._frames, T_idxs, B_idxs, frames, 0, n)
-        else:
-            frames = _as_bytes(out, 2 * n, self.n_frames)
-            kernels.gather_frames_of_transitions(*self._frames, T_idxs, n_steps, B_idxs, frames[:n], frames[n:], 0, n)
+        for stack, memory, part in zip(self.stacks, buffer_leaves(self.memory.observation), buffer_leaves(out), strict=True):
+            if stack is None:
+                take_rows([(memory, rows, part)])
+            elif n_steps is None:
+                frames = _as_bytes(part, len(part), n, stack.n_frames)
+                kernels.gather_frames_of_sequences(*self._frames(stack, memory), T_idxs, B_idxs, frames, 0, n)
+            else:
+                frames = _as_bytes(part, 2 * n, stack.n_frames)
+                kernels.gather_frames_of_transitions(*self._frames(stack, memory), T_idxs, n_steps, B_idxs, frames[:n], frames[n:], 0, n)
 
 
 class FrameBufferMixin(BufferMixin):
     """Stores every frame once. Put it in front of an n-step buffer.
 
-    Observations are stacks of frames [C,H,W], see `FrameStorage`. ``samples.observation`` holds the frames [T,B,H,W]. The next ``C - 2``
-    rows after the cursor cannot be replayed either, because some of their frames are overwritten.
+    Observations are stacks of frames [C,H,W], or structures with such images, see `FrameStorage`. ``samples.observation`` holds the frames
+    [T,B,H,W]. The next ``C - 2`` rows after the cursor cannot be replayed either, because some of their frames are overwritten.
 
     Raises:
         ValueError: observations are not stacks of frames. `append_samples` also raises it if an observation is not the previous one moved
@@ -157,8 +229,8 @@ class FrameBufferMixin(BufferMixin):
         return self.storage.n_frames
 
     @property
-    def samples_frames(self) -> np.ndarray:
-        """Frames [T,B,H,W]."""
+    def samples_frames(self) -> Any:
+        """Frames [T,B,H,W]; of structures, a structure with the newest frames of images."""
         return self.samples.observation
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.algos.pg.base import CompletedPgAgent
@@ -21,6 +19,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.settings import ANYTHING, checked
+from rlpyt.utils.structures import leaves
 
 
 class OfflineRl(MinibatchRlEval):
@@ -118,9 +117,8 @@ class OfflineRl(MinibatchRlEval):
 
 
 def _n_frames(episodes: EpisodeBatch) -> int:
-    """Return C if observations are images [C,H,W], which replay may take for the C latest frames, else 1."""
-    shape = np.shape(episodes.observations) if not isinstance(episodes.observations, Mapping | tuple) else ()
-    return shape[1] if len(shape) == 4 else 1
+    """Return C if observations are, or hold, images [C,H,W], which replay may take for the C latest frames, else 1."""
+    return max([1, *(x.shape[1] for _, x in leaves(episodes.observations) if x.ndim == 4)])
 
 
 def episodes_of(dataset: Any) -> EpisodeBatch:

@@ -92,7 +92,7 @@ def frames(n_rounds: int) -> None:
         buffer = BufferCls(example=example, size=N_FRAMES, B=envs, discount=0.99, **kwargs)
         T = 40
         stacks = np.ones((T, envs, C, H, W), np.uint8)
-        buffer.storage.moves_by_frames = True  # In a game, that is known after two steps.
+        buffer.storage.stacks[0].moves_by_frames = True  # In a game, that is known after two steps.
         rest = np.zeros((T, envs), np.int64), np.zeros((T, envs), np.float32), np.zeros((T, envs), np.bool_)
         samples = BufferSamples(stacks, *rest)
         for _ in range(-(-buffer.T // T)):
@@ -152,7 +152,7 @@ def append_episodes(n_rounds: int) -> None:
     samples = BufferSamples(stacks, numbers, numbers.astype(np.float32), done, timeout, final)
     example = BufferSamples(np.zeros((C, H, W), np.uint8), np.int64(0), np.float32(0), np.bool_(False), np.bool_(False))
     buffer = UniformReplayFrameBuffer(example=example, size=N_FRAMES, B=envs, discount=0.99, n_step_return=3)
-    buffer.storage.moves_by_frames = True
+    buffer.storage.stacks[0].moves_by_frames = True
     for _ in range(-(-buffer.T // T)):
         buffer.append_samples(samples)
     append(buffer, samples, n_rounds, "three steps, episodes end")

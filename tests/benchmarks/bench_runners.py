@@ -132,7 +132,7 @@ def snapshot(n_rounds: int) -> None:
     def append(n_steps):
         for _ in range(n_steps // (T * B)):
             buffer.append_samples(SamplesToBuffer(observation, zeros.astype(np.int64), zeros.astype(np.float32), zeros, zeros))
-            buffer._last_observation = None
+            buffer.storage.stacks[0].last = None
 
     append(1_000_000)
     with tempfile.TemporaryDirectory() as directory:

@@ -8,10 +8,11 @@ import torch
 
 from rlpyt.algos.pg.base import batch_first_to_layer_first
 from rlpyt.algos.pg.ppo import PPO, LossInputs
-from rlpyt.algos.pg.v_trace import VTrace
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import POSITIVE, checked
 
 
-class Appo(VTrace, PPO):
+class Appo(PPO):
     """The loss of PPO, with the advantages and value targets of V-trace where an older policy acted.
 
     Three policies are kept apart (the decoupled objective of Hilton et al. 2021, arXiv:2110.00641): V-trace (Espeholt et al. 2018,
@@ -20,8 +21,22 @@ class Appo(VTrace, PPO):
     one more forward pass for each batch. Where the current policy acted, as in synchronous runs, there is no such pass, and this is PPO
     bit for bit.
 
-    It has the settings of `rlpyt.algos.pg.v_trace.VTrace` and `rlpyt.algos.pg.ppo.PPO`.
+    It has the settings of `rlpyt.algos.pg.ppo.PPO`, where `gae_lambda` is the λ of V-trace, and:
+
+    Args:
+        rho_clip: ρ̄, largest ratio in the TD errors, and in the advantages.
+        c_clip: c̄, largest ratio in the products that reach later steps.
+
+    Raises:
+        ValueError: a setting is not possible.
     """
+
+    corrects_lag = True
+
+    @checked(rho_clip=POSITIVE, c_clip=POSITIVE)
+    def __init__(self, *, rho_clip: float = 1.0, c_clip: float = 1.0, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def loss_inputs(self, samples: Any) -> tuple[LossInputs, Any, torch.Tensor | None, torch.Tensor | None]:
         """Return what all minibatches of a batch [T,B] are parts of; see `PPO.loss_inputs`."""
@@ -35,7 +50,7 @@ class Appo(VTrace, PPO):
         with torch.no_grad(), self.autocast():
             rnn = (batch_first_to_layer_first(init_rnn_state),) if self.agent.recurrent else ()
             dist_info = self.agent(*agent_inputs, *rnn)[0]
-            ratio = self.ratio_to_acting(action, acted.dist_info, dist_info)
+            ratio = self.agent.distribution.likelihood_ratio(action, old_dist_info=acted.dist_info, new_dist_info=dist_info)
         return_, advantage, valid = self.process_returns(lagging, ratio)
         inputs = LossInputs(agent_inputs, action, return_, advantage, valid, old_dist_info=dist_info)
         return inputs, init_rnn_state, acted.value if self.clip_value_loss else None, valid

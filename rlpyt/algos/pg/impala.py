@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from rlpyt.algos.pg.a2c import A2C, LossInputs
-from rlpyt.algos.pg.v_trace import VTrace
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import POSITIVE, checked
 
 
-class Impala(VTrace, A2C):
+class Impala(A2C):
     """The loss of A2C, with the advantages and value targets of V-trace where an older policy acted.
 
     In asynchronous runs each batch is used once, and its policy is one or more updates older than the one that learns
@@ -18,8 +19,22 @@ class Impala(VTrace, A2C):
     acting: as in a target network, they are older by the lag. Where the current policy acted, as in synchronous runs, this is A2C bit for
     bit.
 
-    It has the settings of `rlpyt.algos.pg.v_trace.VTrace` and `rlpyt.algos.pg.base.OnPolicyAlgorithm`.
+    It has the settings of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, where `gae_lambda` is the λ of V-trace, and:
+
+    Args:
+        rho_clip: ρ̄, largest ratio in the TD errors, and in the advantages.
+        c_clip: c̄, largest ratio in the products that reach later steps.
+
+    Raises:
+        ValueError: a setting is not possible.
     """
+
+    corrects_lag = True
+
+    @checked(rho_clip=POSITIVE, c_clip=POSITIVE)
+    def __init__(self, *, rho_clip: float = 1.0, c_clip: float = 1.0, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def loss_inputs(self, samples: Any) -> LossInputs:
         """Return the inputs of the loss, on the training device."""
@@ -42,4 +57,5 @@ class Impala(VTrace, A2C):
             return super().targets(inputs, dist_info)
         with torch.no_grad():
             acted = inputs.lagging.agent.agent_info.dist_info
-            return self.process_returns(inputs.lagging, self.ratio_to_acting(inputs.action, acted, dist_info))
+            ratio = self.agent.distribution.likelihood_ratio(inputs.action, old_dist_info=acted, new_dist_info=dist_info)
+            return self.process_returns(inputs.lagging, ratio)

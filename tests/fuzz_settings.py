@@ -272,7 +272,7 @@ def _episodes() -> Iterator[Subject]:
 
 
 def _launching() -> Iterator[Subject]:
-    from rlpyt.utils.launching import affinity, exp_launcher, variant
+    from rlpyt.utils.launching import affinity, exp_launcher, search, space, variant
 
     Path("script.py").touch()
     code, levels = affinity.encode_affinity(n_cpu_core=1), dict(keys=[("algo", "x")], values=[(1,)], dir_names=["one"])
@@ -290,6 +290,15 @@ def _launching() -> Iterator[Subject]:
         with mock.patch.object(exp_launcher, "start_process"):
             exp_launcher.launch_experiment(**kwargs)
 
+    def run_search(**kwargs: Any) -> None:
+        with mock.patch.object(search, "_run", lambda settings, exp_dir: settings.experiment().check()):
+            search.run_search(**kwargs)
+
+    ranges = dict(algo=dict(x=space.uniform(0, 1)))
+    asked = dict(script="script.py", affinity_code=code, experiment_title="title", space=ranges, n_trials=1, max_steps=100)
+    yield Subject("run_search", search.run_search, run_search, asked)
+    for kind in (space.uniform, space.log_uniform, space.integer):
+        yield Subject(kind.__name__, kind, kind, dict(low=1, high=2))
     asked = dict(script="script.py", affinity_code=code, experiment_title="title", runs_per_setting=1, variants=[{}], log_dirs=["one"])
     yield Subject("run_experiments", exp_launcher.run_experiments, run, asked)
     yield Subject("rerun_experiments", exp_launcher.rerun_experiments, rerun, dict(exp_dir="title"))

@@ -489,6 +489,34 @@ MUTANTS = [
         "utils/launching/test_affinity.py",
         "both groups of alternating workers have the same hyperthreads",
     ),
+    Mutant(
+        "utils/launching/halving.py",
+        "int(len(there) / eta)",
+        "round(len(there) / eta)",
+        "utils/launching/test_halving.py",
+        "a trial is promoted that is not among the best third",
+    ),
+    Mutant(
+        "utils/launching/journal.py",
+        "os.ftruncate(self._descriptor, sum(map(len, _complete_lines(path))))",
+        "pass",
+        "utils/launching/test_search.py",
+        "a line that a killed launcher has half written stays in the journal",
+    ),
+    Mutant(
+        "utils/launching/search.py",
+        "pause_at=self._settings.rungs[trial.rung],",
+        "pause_at=self._settings.rungs[-1],",
+        "utils/launching/test_search.py",
+        "trials train up to the last rung at once",
+    ),
+    Mutant(
+        "runners/minibatch_rl.py",
+        "self.stop_reason = self._reason_to_pause(self.diagnostics.cum_steps)",
+        "pass",
+        "runners/test_resume.py",
+        "a run that is launched again at its rung trains on",
+    ),
     # --- envs, episodes ------------------------------------------------------------------------------------------------
     Mutant(
         "envs/gym.py",

@@ -82,7 +82,7 @@ def promoted(trials: Sequence[Trial], n_rungs: int, n_runs: int, eta: float, at_
         there = [trial for trial in trials if len(scores[trial.number]) > rung or (trial.error is not None and trial.rung == rung)]
         ranked = sorted(there, key=lambda trial: (-_at(scores[trial.number], rung), trial.number))
         for trial in ranked[: max(int(len(there) / eta), at_least)]:
-            if trial.rung == rung and trial.error is None and _at(scores[trial.number], rung) > WORST:
+            if trial.rung == rung and _at(scores[trial.number], rung) > WORST:
                 return trial
     return None
 

@@ -41,7 +41,7 @@ from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir, sole_write
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
-from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, SEED, Number, checked, one_of
+from rlpyt.utils.settings import COUNT, DICTIONARY, PATH, SEED, Number, checked, one_of
 from rlpyt.utils.text import printable
 
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
@@ -55,14 +55,14 @@ _POLL = 0.2  # seconds between two looks at runs that are still ending
     n_trials=COUNT,
     max_steps=COUNT,
     min_steps=COUNT._replace(optional=True),
-    eta=Number(2, finite=True),
+    eta=Number(2, 1000),
     runs_per_trial=COUNT,
     common_args=LIST._replace(optional=True),
     seed=SEED,
     proposals=one_of(*METHODS, None),
     train_command=LIST._replace(optional=True),
-    script=ANYTHING,
-    experiment_title=ANYTHING,
+    script=PATH,
+    experiment_title=PATH,
 )
 def run_search(
     script: str | os.PathLike,

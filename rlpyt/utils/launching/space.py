@@ -136,7 +136,7 @@ def choice(*values: Any) -> Choice:
 
 def _range(kind: str, low: float, high: float) -> Range:
     if not low < high:
-        raise ValueError(f"{kind}({low!r}, {high!r}) is empty: the first number must be smaller than the second one.")
+        raise ValueError(f"{kind}() is empty: low={low!r} must be smaller than high={high!r}.")
     number = int if kind == "integer" else float
     return Range(kind, number(low), number(high))
 

@@ -56,7 +56,7 @@ def test_other_values_are_no_ranges(text):
     [
         ("log_unifrom(1e-4,1e-2)", "There is no range 'log_unifrom'. Did you mean 'log_uniform' or 'uniform'?"),
         ("uniform(1)", "uniform takes two numbers"),
-        ("uniform(2, 1)", "uniform(2, 1) is empty: the first number must be smaller"),
+        ("uniform(2, 1)", "uniform() is empty: low=2 must be smaller than high=1"),
         ("log_uniform(0, 1)", "log_uniform(): low=0 is not possible; it must be a finite number above 0"),
         ("integer(1, 2.5)", "high=2.5 is not possible; it must be a whole number"),
         ("choice(32)", "give at least two"),

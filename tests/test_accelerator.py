@@ -108,7 +108,8 @@ BY_OPTIONS += [f"pendulum:{key}" for key in ("redq", "droq", "tqc", "crossq")]
 def test_updates_from_replay_and_of_minibatches_keep_to_their_budgets(tmp_path, config):
     counts = run(tmp_path, config, "serial", 0)["counts"]
     most, mean = LAUNCHES.get(config, (math.inf, math.inf))
-    launches = total(counts, "update", "launches")[2:]  # In the first ones optimizers allocate their states.
+    launches = total(counts, "update", "launches")
+    launches = launches[len(launches) // 2 :]  # In the first ones optimizers allocate their states.
     assert max(launches) <= most and statistics.mean(launches) <= mean
     for name in ("waits", "synchronized", "to_device", "from_device"):
         assert set(total(counts, "update", name)[1:]) == {0}, name

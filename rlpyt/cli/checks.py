@@ -418,6 +418,18 @@ def minari(directory: Path) -> str:
     return "a dataset, written and read"
 
 
+def tune(directory: Path) -> str:
+    """Ask Optuna for the settings of a trial."""
+    from rlpyt.utils.launching.journal import History
+    from rlpyt.utils.launching.proposals import make_proposals
+    from rlpyt.utils.launching.space import Space, uniform
+
+    (value,) = make_proposals("optuna", Space(dict(x=uniform(0, 1))), seed=0, exp_dir=directory).propose(History(1, [1], 2))
+    if not 0 <= value <= 1:
+        raise RuntimeError(f"Optuna proposed {value}, which is not between 0 and 1.")
+    return "a setting proposed by Optuna"
+
+
 def _train(
     directory: Path,
     AgentCls: Any = None,
@@ -457,7 +469,7 @@ def _train(
 
 
 _START_METHODS = tuple(f for f in (fork, spawn, forkserver) if f.__name__ in multiprocessing.get_all_start_methods())
-_OF_EXTRAS = (atari, mujoco, box2d, envpool, ray, plot, video, wandb, minari)
+_OF_EXTRAS = (atari, mujoco, box2d, envpool, ray, plot, video, wandb, minari, tune)
 CHECKS = (
     Check("shared memory", shared_memory),
     *(Check(f"start method {function.__name__}", function) for function in _START_METHODS),

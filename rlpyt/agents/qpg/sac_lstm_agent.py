@@ -53,6 +53,9 @@ class SacLstmAgentBase(SacAgent):
         dist_info = DistInfoStd(*outputs)
         return *self.distribution.sample_loglikelihood(dist_info), dist_info
 
+    def joint_pi(self, inputs: Any, target_inputs: Any) -> None:
+        """Return None: there is no pass for both, since their sequences begin with different states."""
+
     @torch.no_grad()
     def remember(
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False

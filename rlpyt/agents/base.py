@@ -532,8 +532,11 @@ def set_training(model: torch.nn.Module, training: bool) -> None:
     training = training and is_trained(model)
     if model.training == training:
         return
-    modules = modules_of(model)
-    if any(type(module).train is not torch.nn.Module.train or "train" in vars(module) for module in modules):
+    modules, plain = modules_of(model), torch.nn.Module
+    if any(
+        type(module).train is not plain.train or type(module).__setattr__ is not plain.__setattr__ or "train" in vars(module)
+        for module in modules
+    ):
         model.train(training)
         return
     for module in modules:

@@ -199,7 +199,7 @@ class AgentPolicy:
         if cpu and (agent.device.type != "cpu" or _is_shared(agent)):
             for attribute in agent.model_names.values():
                 setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
-            agent.device, agent.shared_model = torch.device("cpu"), None
+            agent.device, agent.shared_model, agent._shared_models = torch.device("cpu"), None, {}
         policy = AgentPolicy(agent)
         policy._spaces, policy._itr = self._spaces, self._itr
         return policy

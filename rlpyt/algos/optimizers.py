@@ -174,7 +174,7 @@ def _key_of_plain_adam(optimizer: Any) -> tuple | None:
 def _counted_on(steps: list[torch.Tensor], states: Sequence[dict]) -> list[torch.Tensor]:
     """Add 1 to the counters of steps, scalars in `states`. They become views of one tensor, so that this is one operation."""
     joined = steps[0]._base
-    if joined is None or len(joined) != len(steps) or any(step._base is not joined for step in steps):
+    if joined is None or joined.shape != (len(steps),) or any(step._base is not joined for step in steps):
         joined = torch.stack(steps)
         steps = list(joined.unbind())
         for state, step in zip(states, steps):

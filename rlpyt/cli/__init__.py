@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 from rlpyt.utils.text import notes_of, said, show
 
 COMMANDS = ("train", "tune", "plot", "results", "eval", "video", "resume", "status", "info", "verify", "bisect")
+# Modules with other names than their commands. A search runs train.py as a script, from which bisect.py would hide that of Python.
+_MODULES = {"bisect": "bisect_runs"}
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"
@@ -104,6 +106,11 @@ def _sentence(who: str, error: Exception) -> str:
     return "\n".join([f"{who}: {said(error)}", *notes_of(error)])
 
 
+def module_of_command(name: str) -> Any:
+    """Return the module of a command, which has `add_arguments` and `run`."""
+    return importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of command lines whose error for an unknown option names the nearest one."""
 
@@ -128,7 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        module = importlib.import_module(f"{__name__}.{name}")
+        module = module_of_command(name)
         command = commands.add_parser(
             name,
             help=str(module.__doc__).splitlines()[0].rstrip("."),

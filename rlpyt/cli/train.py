@@ -73,6 +73,6 @@ def list_of_configurations() -> str:
 if __name__ == "__main__":  # As a train script, which a search launches.
     from rlpyt.cli import Parser, main_of_script
 
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     add_arguments(parser)
     sys.exit(main_of_script(lambda: run(parser.parse_args())))

@@ -96,7 +96,8 @@ class Gaussian(Distribution):
         """
         if self.samples_in_one_node:
             noise = torch.randn_like(dist_info.mean)
-            return _SampleWithLogLikelihood.apply(*dist_info, *dist_info, noise, self.squash, self.min_log_std, self.max_log_std)
+            parameters = dist_info.mean, dist_info.log_std
+            return _SampleWithLogLikelihood.apply(*parameters, *parameters, noise, self.squash, self.min_log_std, self.max_log_std)
         x = self._sample_unlimited(dist_info)
         sample = self._limit(x)
         return sample, self.log_likelihood(sample if self.squash is None else x, dist_info)
@@ -112,7 +113,8 @@ class Gaussian(Distribution):
         noise = torch.empty_like(joined.mean)
         for part in noise.tensor_split([len(noise) - len(dist_info.mean)]):
             part.normal_()
-        return _SampleWithLogLikelihood.apply(*dist_info, *joined, noise, self.squash, self.min_log_std, self.max_log_std)
+        parameters = dist_info.mean, dist_info.log_std, joined.mean, joined.log_std
+        return _SampleWithLogLikelihood.apply(*parameters, noise, self.squash, self.min_log_std, self.max_log_std)
 
     @property
     def samples_in_one_node(self) -> bool:

@@ -249,8 +249,10 @@ def check_experiment(exp_dir: Path) -> None:
 def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
     """Return what a search launches, as experiment.json has it, with variants that contain all choices.
 
-    The train script of ``rlpyt tune`` is part of this package. Then its first argument, a configuration, is left out.
+    The train script of ``rlpyt tune`` is part of this package. Of its arguments, as ``rlpyt tune`` writes them, only the sampler and the
+    values of settings remain, because they can name code. In any other form the script itself is what is launched.
     """
+    from rlpyt.experiments.build import read_value
     from rlpyt.experiments.configs import config_modules
     from rlpyt.utils.launching.search_dir import read_settings_of
     from rlpyt.utils.launching.space import Space
@@ -261,8 +263,12 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
     asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
     own = Path(__file__).parents[1] / "cli" / "train.py"
     if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():
-        sampler = args[args.index("--sampler") + 1 :][:1] if "--sampler" in args else []
-        asked.update(script=None, common_args=args[1:], variants=[*variants, *(dict(classes=[path]) for path in sampler)])
+        n_of_sampler = 2 * (args[1:2] == ["--sampler"])
+        sampler, rest = args[2 : 1 + n_of_sampler], args[1 + n_of_sampler :]
+        rest = rest[rest[:1] == ["--smoke"] :]
+        if rest[:1] == ["--set"] and not any(each.startswith("-") for each in rest[1:]):
+            values = [read_value(each.partition("=")[2]) for each in rest[1:]]
+            asked.update(script=None, common_args=values, variants=[*variants, *(dict(classes=[path]) for path in sampler)])
     return asked
 
 
@@ -270,8 +276,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _texts(list(value.values()))
-    elif isinstance(value, list):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, (list, tuple, set)):
         for each in value:
             yield from _texts(each)
 

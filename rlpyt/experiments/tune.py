@@ -15,10 +15,12 @@ from rlpyt.utils.launching.halving import rungs
 from rlpyt.utils.launching.search import Search, run_search
 from rlpyt.utils.launching.space import Space, looks_like_range, read_range
 from rlpyt.utils.quick_args import arguments_of
+from rlpyt.utils.settings import Number, checked
 
 ETA = 3
 
 
+@checked(eta=Number(2, 1000), min_steps=Number(1, finite=True, optional=True))
 def search_configuration(
     script: Path,
     module: str,

@@ -97,9 +97,12 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
         with logger_context(directory, 0, "verify", params, snapshot_mode="none", override_prefix=True) as again_dir:
             with torch_threads(_threads(rows[-1])):
                 runner.train()
-        pairs = in_common(rows, rows_of(again_dir))
-        if not pairs:
-            raise ValueError(f"The run, computed again, has no row after {rows[-1].steps:,} environment steps.")
+        again = rows_of(again_dir)
+        pairs, steps = in_common(rows, again), {row.steps for row in rows}
+        others = [row.steps for row in again if row.steps <= rows[-1].steps and row.steps not in steps]
+        if others or not pairs or any(not a.digests.keys() & b.digests.keys() for a, b in pairs):
+            example = f", such as after {others[0]:,} environment steps" if others else ""
+            raise ValueError(f"The run, computed again, has rows or digests that {run_dir} lacks{example}: it cannot be verified.")
         return _compared(pairs, record, record_of(again_dir))._replace(settings={})
 
 

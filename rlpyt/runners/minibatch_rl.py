@@ -508,8 +508,11 @@ class MinibatchRlBase(BaseRunner):
         logger.log(self.stop_reason, level=0)
 
     def finish_interrupted(self, itr: int) -> None:
-        """Log the iterations since the last row, up to `itr`, the last complete one (-1 if none is complete), and save."""
-        if itr < self.first_itr:
+        """Log the iterations since the last row, up to `itr`, the last complete one (-1 if none is complete), and save.
+
+        A search compares runs by their whole rows. So a run of a search leaves no other row, and resumes from its last one.
+        """
+        if itr < self.first_itr or (itr != self._row_itr and pause_at() is not None):
             return
         if itr != self._row_itr and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
             self.log_unfinished_interval(itr)
@@ -782,7 +785,10 @@ class MinibatchRlEval(MinibatchRlBase):
             for itr in itrs:
                 self.run_iteration(itr)
                 if (itr + 1) % self.log_interval_itrs == 0:
-                    self.log_diagnostics(itr, *self.evaluate_agent(itr))
+                    evaluation = self.evaluate_agent(itr)
+                    if pause_at() is not None and self._is_told(self._interruptible()):
+                        break  # The evaluation may be incomplete, see `finish_interrupted`.
+                    self.log_diagnostics(itr, *evaluation)
 
     def evaluate_agent(self, itr: int) -> tuple[list, float]:
         """Play evaluation episodes, once learning has begun; return their TrajInfos and the seconds it took."""

@@ -60,10 +60,11 @@ class TrainingCollector(ResumableCollector):
     If `mid_batch_reset`, an environment is reset as soon as its trajectory ends. Otherwise it is idle after ``done`` until the batch is
     full: the rest of its column holds zeros, with ``done`` True. Between batches it is then reset. If its trajectory has not ended, it
     continues from its last observation instead.
-
     """
 
     gpu = False
+    _tracker: Any = None
+    _ends: list[tuple[int, int]] = []  # What `completed_at` returns, where the tracker does not know it.
     steps_vectors = True  # An override of `collect_batch` that replaces the loop is told by `VectorColumn`.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
@@ -71,7 +72,7 @@ class TrainingCollector(ResumableCollector):
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
         at_once = isinstance(self._calls, VectorCalls) and self._calls.n_ready is None and self.mid_batch_reset
-        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
+        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]
@@ -145,14 +146,18 @@ class TrainingCollector(ResumableCollector):
     @property
     def completed_at(self) -> list[tuple[int, int]]:
         """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``."""
-        if isinstance(self._tracker, VectorTracker):
+        if isinstance(self._tracker, VectorTracker) and not self._ends:
             return [(t, self._calls.env_ranks[b]) for t, b in zip(*(x.tolist() for x in self._tracker.ends))]
         return self._ends
+
+    @completed_at.setter
+    def completed_at(self, ends: list[tuple[int, int]]) -> None:
+        self._ends = ends
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
-        self._ends: list[tuple[int, int]] = []
+        self._ends = []
         B, at_once = len(self.envs), isinstance(self._tracker, VectorTracker)
         self._n_timeouts, self._n_terminals = (np.zeros(B, np.int64) if at_once else [0] * B for _ in range(2))
         views.first_observation[0] = self._inputs.observation

@@ -7,7 +7,7 @@ import torch
 from ranks import process_group, run_ranks
 from tiers import processes, start_methods
 
-from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, uses_prev_action
+from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, set_training, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.base import EnvSpaces
@@ -396,3 +396,12 @@ def test_an_agent_without_its_methods_says_so():
     for use in (lambda: BaseAgent()(*INPUTS), lambda: BaseAgent().step(*INPUTS)):
         with pytest.raises(NotImplementedError, match="BaseAgent defines no"):
             use()
+
+
+def test_a_scripted_module_follows_the_mode_too():
+    """It keeps its mode where Python's attributes do not reach."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.jit.script(torch.nn.Dropout(0.5)))
+    set_training(model, True)
+    set_training(model, False)
+    with torch.no_grad():
+        torch.testing.assert_close(model(OBSERVATION), model[0](OBSERVATION), rtol=0, atol=0)

@@ -107,6 +107,29 @@ def test_steps_together_go_through_what_was_loaded_hooks_and_schedulers():
     torch.testing.assert_close(*sides, rtol=0, atol=0)
 
 
+def test_counters_of_a_parameter_without_dimensions_survive_a_file(tmp_path):
+    def made():
+        group = [torch.nn.Parameter(torch.tensor(1.0)), torch.nn.Parameter(torch.ones(2))]
+        return group, torch.optim.Adam(group, lr=0.1, fused=True)
+
+    def step(group, optimizer, how):
+        for p in group:
+            p.grad = torch.ones_like(p)
+        how(optimizer)
+
+    states = []
+    for how in (lambda optimizer: step_all([optimizer]), lambda optimizer: optimizer.step()):
+        group, optimizer = made()
+        step(group, optimizer, how)
+        torch.save(optimizer.state_dict(), tmp_path / "state")
+        group, optimizer = made()
+        load_optimizer_state(optimizer, torch.load(tmp_path / "state"))
+        step(group, optimizer, how)
+        states.append((group, optimizer.state_dict()))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+    assert states[0][1]["state"][0]["step"].item() == 2
+
+
 def test_counters_of_steps_survive_other_ways_to_step_and_copies():
     sides = []
     for together in (True, False):

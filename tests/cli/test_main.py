@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tiers import processes
 
+from rlpyt import cli
 from rlpyt.cli import COMMANDS, main_of_script
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.misc import iterate_mb_idxs
@@ -131,3 +133,9 @@ def test_a_misspelt_option_of_a_command_is_answered_with_the_nearest(rlpyt, tmp_
     code, _, err = rlpyt("eval", tmp_path, "--episode=3")
     assert code == 2 and err.endswith("unrecognized arguments: --episode=3. Did you mean '--episodes'?\n")
     assert rlpyt("eval", tmp_path, "--qqq")[2].endswith("rlpyt eval --help lists all options.\n")
+
+
+def test_no_module_of_a_command_hides_one_of_python_from_a_script_beside_it():
+    """Searches run train.py as a script. Python then looks for modules beside it first."""
+    directory = Path(cli.__file__).parent
+    assert not {path.stem for path in directory.glob("*.py")} & sys.stdlib_module_names

@@ -1,6 +1,5 @@
 """Every Python block of the documentation runs, in smoke size, and what pages point to exists."""
 
-import importlib
 import re
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from pages import script
 from tiers import examples, processes, thinned
 
-from rlpyt.cli import COMMANDS, make_parser
+from rlpyt.cli import COMMANDS, make_parser, module_of_command
 from rlpyt.utils.settings import NAMES_ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +60,7 @@ def command_lines():
     for page in PAGES:
         yield from ((name(page), line) for line in RLPYT.findall(page.read_text()))
     for command in COMMANDS:
-        module = importlib.import_module(f"rlpyt.cli.{command}")
+        module = module_of_command(command)
         yield from ((f"rlpyt {command} --help", line) for line in re.findall(r"^  (rlpyt .*)$", module.__doc__, re.MULTILINE))
 
 

@@ -115,7 +115,13 @@ def test_the_search_of_somebody_else_is_not_resumed_without_trust(tmp_path, monk
     for script, args, is_fine in (
         (SCRIPT, ["cartpole:ppo", "--set", "algo.epochs=4"], True),
         (SCRIPT, ["cartpole:ppo", "--sampler", "os.system"], False),
+        (SCRIPT, ["cartpole:ppo", "--smoke", "--set", "env.id=CartPole-v1"], True),
+        (SCRIPT, ["cartpole:ppo", "--sampler", "serial", "--sampler", "os.system", "--set"], False),
+        (SCRIPT, ["cartpole:ppo", "--sampler=os.system", "--set"], False),
+        (SCRIPT, ["cartpole:ppo", "--set", "algo.epochs=4", "--samp", "os.system"], False),
         (SCRIPT, ["cartpole:ppo", "--set", "env.id=evil:CartPole-v1"], False),
+        (SCRIPT, ["cartpole:ppo", "--set", "env.id='evil:CartPole-v1'"], False),
+        (SCRIPT, ["cartpole:ppo", "--set", "env.kwargs={'id': ('evil:CartPole-v1',)}"], False),
         ("/usr/bin/evil.py", ["cartpole:ppo"], False),
     ):
         (tmp_path / "search.json").write_text(json.dumps(dict(saved, script=str(script), common_args=args)))

@@ -20,6 +20,7 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils import interrupt as interrupts
+from rlpyt.utils.launching.sweep import PAUSE_AT
 from rlpyt.utils.logging.context import logger_context
 
 pytestmark = pytest.mark.timeout(120)
@@ -87,6 +88,41 @@ def test_a_session_goes_on_after_ctrl_c_in_a_run(number, ended, tmp_path, monkey
         runner.train()
     assert torch.load(f"{run_dir}/params.pkl", weights_only=True)["cum_steps"] == 100
     assert "finishing this iteration" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
+@pytest.mark.parametrize("where", ["between two rows", "in an evaluation"])
+def test_a_signal_leaves_a_run_of_a_search_as_it_was_at_its_last_row(RunnerCls, where, tmp_path, monkeypatch, capsys):
+    """A row that only the signal brought would be compared with whole rows of other trials."""
+    if RunnerCls is MinibatchRl and where == "in an evaluation":
+        pytest.skip("It has no evaluation.")
+    monkeypatch.setenv(PAUSE_AT, "150")
+
+    def make(**settings):
+        runner = build(SerialSampler, tmp_path / "never", RunnerCls, n_steps=400, **settings)
+        runner.sampler.env_kwargs = runner.sampler.eval_env_kwargs = dict(fail_in="nothing")
+        return runner
+
+    runner = make()
+    owner, name = (runner.algo, "optimize_agent") if where == "between two rows" else (runner.sampler, "evaluate_agent")
+    method = getattr(owner, name)
+
+    def told_once(itr, *args):
+        if itr in (8, 9):  # The second row comes after iteration 9.
+            os.kill(os.getpid(), signal.SIGTERM)
+        return method(itr, *args)
+
+    monkeypatch.setattr(owner, name, told_once)
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last") as run_dir, pytest.raises(SystemExit):
+        runner.train()
+    assert torch.load(f"{run_dir}/params.pkl", weights_only=True)["cum_steps"] == 100
+    n_rows = 1 + (RunnerCls is MinibatchRlEval)
+    assert len(Path(run_dir, "progress.csv").read_text().splitlines()) == 1 + n_rows
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"):
+        make(resume_from=run_dir).train()
+    assert "Paused after 200 of 400 steps" in capsys.readouterr().out
+    rows = Path(run_dir, "progress.csv").read_text().splitlines()
+    assert len(rows) == 1 + n_rows + 1
 
 
 def wait_for(path):

@@ -168,9 +168,10 @@ class QpgAgent(BaseAgent):
     # --- modes --------------------------------------------------------------------------------------------------------
 
     def _set_mode(self, mode: str, training: bool) -> None:
-        """Extend the base class: only the policy switches to sampling. Other models keep the mode of training; targets never switch."""
+        """Extend the base class: only the models that act switch to sampling. Others keep the mode of training; targets never switch."""
+        self._unpack()
         targets = self.target_names.values()
-        for attribute in ["model"] if mode == "sample" else [name for name in self.model_names.values() if name not in targets]:
+        for attribute in self.acting_names if mode == "sample" else [name for name in self.model_names.values() if name not in targets]:
             set_training(getattr(self, attribute), training)
         self._mode = mode
 

@@ -92,11 +92,14 @@ def _at(scores: Sequence[float], rung: int) -> float:
 
 
 def ranked(trials: Sequence[Trial], n_runs: int) -> list[Trial]:
-    """Return the trials from best to worst: those that have reached a higher rung first, then by score there; failed ones last."""
+    """Return the trials from best to worst: those that have reached a higher rung first, then by score there.
+
+    Those without a return at their highest rung come next, and failed ones last.
+    """
 
     def key(trial: Trial) -> tuple:
         scores = trial.scores(n_runs)
-        return trial.error is not None, -len(scores), -(scores[-1] if scores else WORST), trial.number
+        return trial.error is not None, scores[-1:] == [WORST], -len(scores), -(scores[-1] if scores else WORST), trial.number
 
     return sorted(trials, key=key)
 

@@ -37,9 +37,14 @@ class Journal:
     def append(self, event: dict[str, Any]) -> None:
         """Write an event. When this returns, the event survives everything; before, there is either all of it or nothing."""
         line = (json.dumps(event) + "\n").encode()
-        if os.write(self._descriptor, line) != len(line):
-            raise OSError("The disk is full: the journal of the search cannot be written.")
-        os.fsync(self._descriptor)
+        size = os.fstat(self._descriptor).st_size
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError("The disk is full: the journal of the search cannot be written.")
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, size)
+            raise
 
     def close(self) -> None:
         """Close the file."""

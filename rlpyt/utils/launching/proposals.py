@@ -89,7 +89,9 @@ class OptunaProposals:
     def propose(self, history: History) -> list:
         optuna, number = self._optuna, len(history.trials)
         with _quiet(optuna):
-            sampler = optuna.samplers.TPESampler(seed=self._seed * 1_000_003 + number, n_startup_trials=N_RANDOM, constant_liar=True)
+            sampler = optuna.samplers.TPESampler(
+                seed=(self._seed * 1_000_003 + number) % 2**32, n_startup_trials=N_RANDOM, constant_liar=True
+            )
             study = optuna.create_study(direction="maximize", sampler=sampler)
             for trial in history.trials:
                 study.add_trial(self._frozen(trial, history))

@@ -152,7 +152,7 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
     with ExitStack() as stack:
         if (exp_dir / SEARCH).exists():
             _check_same(settings, exp_dir)
-        elif exp_dir.is_dir() and any(exp_dir.iterdir()):
+        elif exp_dir.is_dir() and any(not entry.name.startswith(".") for entry in exp_dir.iterdir()):  # Temporary files are hidden.
             raise ValueError(f"{exp_dir} is not empty, and no search: give the search another directory.")
         settings.proposals = settings.proposals or default_method()
         exp_dir.mkdir(parents=True, exist_ok=True)
@@ -223,6 +223,7 @@ class _SearchQueue:
         self._is_closed = False
         self._tell(event="launch", at=_now(), n_slots=n_slots)
         self._proposals.note(self._history)
+        self._write_best()
 
     def end(self) -> None:
         """Close the files."""
@@ -310,6 +311,8 @@ class _SearchQueue:
             outcome = dict(outcome="reached", **reached)
         elif state == "failed" and facts.get("exit_code") not in _EXITS_WHEN_KILLED:
             outcome = dict(outcome="failed", error=facts.get("error"), steps=run_status(run_dir).steps)
+        elif state == "finished":
+            outcome = dict(outcome="failed", error="it has logged no row", steps=None)
         if outcome:
             self._ended(trial, trial.rung, run_ID, _now(), outcome)
         return bool(outcome)
@@ -340,9 +343,9 @@ class _SearchQueue:
         if not is_scored and outcome["outcome"] != "failed":
             return None
         self._proposals.note(self._history)
+        self._write_best()
         if not is_scored:
             return f"trial {trial.number} has failed, and counts as the worst: {outcome['error']}"
-        self._write_best()
         score = trial.scores(n_runs)[rung]
         there = [each.scores(n_runs)[rung] for each in self.search.trials if len(each.scores(n_runs)) > rung]
         place = 1 + sum(other > score for other in there)
@@ -351,9 +354,13 @@ class _SearchQueue:
         return f"trial {trial.number} has reached rung {rung} ({self._settings.rungs[rung]:,} steps): {shown}"
 
     def _write_best(self) -> None:
+        """Write the best trial so far to its file; remove the file if there is none, because the only one has failed."""
         best = self.search.best
-        if best is not None:
-            facts = dict(trial=best.number, score=plain_number(self.search.score(best)), steps=self._history.rungs[best.rung])
+        if best is None:
+            (self.search.exp_dir / BEST).unlink(missing_ok=True)
+        else:
+            rung = len(best.scores(self._history.n_runs)) - 1
+            facts = dict(trial=best.number, score=plain_number(self.search.score(best)), steps=self._history.rungs[rung])
             with atomic_write(self.search.exp_dir / BEST, "w", encoding="utf-8") as file:
                 json.dump(dict(facts, variant=self.search.variant(best), command=self.search.train_command(best)), file, indent=2)
                 file.write("\n")

@@ -87,8 +87,8 @@ class Choice:
         return self.index(value) / max(len(self.values) - 1, 1)
 
     def index(self, value: Any) -> int:
-        """Return the number of a value; lists and tuples count as equal."""
-        return [_plain(each) for each in self.values].index(_plain(value))
+        """Return the number of a value; lists and tuples count as equal, True and 1 do not."""
+        return [_text(each) for each in self.values].index(_text(value))
 
     def corners(self) -> list:
         """Return all values."""
@@ -129,7 +129,7 @@ def choice(*values: Any) -> Choice:
     plain = [_plain(value) for value in values]
     if len(values) < 2:
         raise ValueError(f"choice() has {len(values)} values: give at least two, as in choice(32, 64).")
-    if len({json.dumps(value, sort_keys=True) for value in plain}) < len(plain):
+    if len(set(map(_text, plain))) < len(plain):
         raise ValueError(f"choice({', '.join(map(repr, values))}) has a value twice: leave one out.")
     return Choice(tuple(plain))
 
@@ -147,6 +147,11 @@ def _plain(value: Any) -> Any:
         return json.loads(json.dumps(value.item() if isinstance(value, np.generic) else value))
     except (TypeError, ValueError):
         raise TypeError(f"choice() takes numbers, texts, lists and dictionaries, not {value!r}, of type {type(value).__name__}.") from None
+
+
+def _text(value: Any) -> str:
+    """Return a text that two values share only if JSON reads them as the same."""
+    return json.dumps(_plain(value), sort_keys=True)
 
 
 RANGES = dict(uniform=uniform, log_uniform=log_uniform, integer=integer, choice=choice)

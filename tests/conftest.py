@@ -1,7 +1,6 @@
 """Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``), and functions of test modules."""
 
 import gc
-import multiprocessing
 import os
 import signal
 import sys
@@ -21,9 +20,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the pro
     os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
 
 os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (`rlpyt.utils.choices`), unless a test is about that.
-
-# A fork server imports torch once, not each process that it forks. rlpyt, and what tests define, is still imported there.
-multiprocessing.set_forkserver_preload(["gymnasium", "numba", "torch"])
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]

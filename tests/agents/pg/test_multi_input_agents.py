@@ -143,7 +143,7 @@ def test_all_samplers_give_environments_actions_in_their_units(kind, model):
         for t, b in zip(*np.nonzero(batch.env.env_info.got.any(-1))):  # Where environments wait there are zeros.
             expected = numbers_of(space.revert(in_units[t, b]))
             np.testing.assert_allclose(batch.env.env_info.got[t, b], expected, rtol=1e-6)
-        assert (np.abs(batch.agent.action.steer) > 1).any(), "the batch keeps what was chosen"
+    assert any((np.abs(batch.agent.action.steer) > 1).any() for batch in collected.batches), "batches keep what was chosen"
 
 
 @pytest.mark.parametrize("Algo", [A2C, PPO])

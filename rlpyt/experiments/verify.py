@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.experiments.opening import OpenedRun
 from rlpyt.utils.choices import are_answers
-from rlpyt.utils.digests import FILE, Parting, Row, in_common, parting, read_rows
+from rlpyt.utils.digests import FILE, DigestRow, Parting, in_common, parting, read_rows
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
         conditions, settings: by name, what differs between the runs, as a pair.
     """
 
-    pairs: list[tuple[Row, Row]]
+    pairs: list[tuple[DigestRow, DigestRow]]
     parting: Parting | None
     conditions: dict[str, tuple[Any, Any]]
     settings: dict[str, tuple[Any, Any]]
@@ -66,7 +66,7 @@ def compare(a: Any, b: Any) -> Comparison:
     return _compared(pairs, record_of(a), record_of(b))
 
 
-def _compared(pairs: list[tuple[Row, Row]], *records: Mapping[str, Any]) -> Comparison:
+def _compared(pairs: list[tuple[DigestRow, DigestRow]], *records: Mapping[str, Any]) -> Comparison:
     found = parting(pairs)
     rows = (found.a, found.b) if found else pairs[-1]
     conditions, settings = zip(*(facts_of(record, row) for record, row in zip(records, rows)))
@@ -106,13 +106,13 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
         return _compared(pairs, record, record_of(again_dir))._replace(settings={})
 
 
-def _threads(row: Row) -> int:
+def _threads(row: DigestRow) -> int:
     """Return with how many torch threads a row was computed; the present number if that is not known."""
     n = row.on.get("torch threads")
     return n if type(n) is int and 0 < n <= _MOST_THREADS else torch.get_num_threads()
 
 
-def _again(run_dir: Path, last: Row, trust: bool, script: str | None) -> tuple[Any, dict[str, Any]]:
+def _again(run_dir: Path, last: DigestRow, trust: bool, script: str | None) -> tuple[Any, dict[str, Any]]:
     """Return the runner of a run, not started, that stops with row `last`, and the record of the run."""
     opened = OpenedRun(run_dir, None, trust, script)
     if opened.trainer_args is not None:
@@ -135,7 +135,7 @@ def _again(run_dir: Path, last: Row, trust: bool, script: str | None) -> tuple[A
 
 
 # --- Facts ------------------------------------------------------------------------------------------------------------
-def rows_of(run_dir: Any) -> list[Row]:
+def rows_of(run_dir: Any) -> list[DigestRow]:
     """Return the rows with digests in the directory of a run; FileNotFoundError if there are none, ValueError if they are damaged."""
     directory = Path(run_dir)
     if not directory.is_dir():
@@ -153,7 +153,7 @@ def record_of(run_dir: Any) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def facts_of(record: Mapping[str, Any], row: Row) -> Facts:
+def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     """Return what a row of a run may depend on."""
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
@@ -166,6 +166,6 @@ def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
     return {name: (a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)}
 
 
-def n_missing(rows: Sequence[Row], pairs: Sequence[tuple[Row, Row]]) -> int:
+def n_missing(rows: Sequence[DigestRow], pairs: Sequence[tuple[DigestRow, DigestRow]]) -> int:
     """Return how many rows have no counterpart among the pairs."""
     return len(rows) - len(pairs)

@@ -28,7 +28,7 @@ import torch
 from rlpyt.runners.calibration import processor
 from rlpyt.runners.record import versions
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.digests import FILE, Row, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
+from rlpyt.utils.digests import FILE, DigestRow, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import append_whole, atomic_write
 from rlpyt.utils.plain import check_form
@@ -115,7 +115,7 @@ class Digests:
         self._n_rows += 1
         hexadecimal = {kind: {name: f"{number:016x}" for name, number in parts.items()} for kind, parts in kinds.items()}
         on = depends_on() if self._is_first else {}
-        row = Row(self._n_rows, itr, runner.diagnostics.cum_steps, runner.n_steps, hexadecimal, on)
+        row = DigestRow(self._n_rows, itr, runner.diagnostics.cum_steps, runner.n_steps, hexadecimal, on)
         self._is_first = False
         self._unwritten.append(line_of(row))
         path = os.path.join(directory, FILE)

@@ -98,7 +98,7 @@ def together(parts: Mapping[str, int]) -> str:
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
-class Row(NamedTuple):
+class DigestRow(NamedTuple):
     """The digests of a row of the log.
 
     Attributes:
@@ -121,13 +121,13 @@ class Row(NamedTuple):
         return f"row {self.row} (iteration {self.itr}, {self.steps:,} environment steps)"
 
 
-def line_of(row: Row) -> bytes:
+def line_of(row: DigestRow) -> bytes:
     """Return a row as a line of the file."""
     entries = {name: value for name, value in row._asdict().items() if name != "on" or value}
     return json.dumps(entries).encode() + b"\n"
 
 
-def read_rows(file: Any) -> list[Row]:
+def read_rows(file: Any) -> list[DigestRow]:
     """Return the rows in a file. `on` is that of the process that wrote the row.
 
     Raises:
@@ -138,7 +138,7 @@ def read_rows(file: Any) -> list[Row]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no {path}: give the directory of a run that was trained with --digest, or digest=True.")
     lines = path.read_bytes().split(b"\n")[:-1]  # What follows the last end of a line has not been written completely.
-    rows: list[Row] = []
+    rows: list[DigestRow] = []
     for i, line in enumerate(lines, 1):
         try:
             entries = json.loads(line)
@@ -149,7 +149,7 @@ def read_rows(file: Any) -> list[Row]:
             check_form(on, {}, "on")
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is damaged: line {i}: {error}") from None
-        rows.append(Row(**fields, on=on))
+        rows.append(DigestRow(**fields, on=on))
     return rows
 
 
@@ -164,8 +164,8 @@ class Parting(NamedTuple):
         n: how many there are of each kind in either run.
     """
 
-    a: Row
-    b: Row
+    a: DigestRow
+    b: DigestRow
     n_same: int
     names: dict[str, list[str]]
     n: dict[str, int]
@@ -176,13 +176,13 @@ class Parting(NamedTuple):
         return next((kind, names[0]) for kind, names in self.names.items() if names)
 
 
-def in_common(a: Sequence[Row], b: Sequence[Row]) -> list[tuple[Row, Row]]:
+def in_common(a: Sequence[DigestRow], b: Sequence[DigestRow]) -> list[tuple[DigestRow, DigestRow]]:
     """Return pairs of rows after equally many environment steps, in order. A run that was interrupted has rows that others lack."""
     of_b = {row.steps: row for row in b}
     return [(row, of_b[row.steps]) for row in a if row.steps in of_b]
 
 
-def parting(pairs: Sequence[tuple[Row, Row]]) -> Parting | None:
+def parting(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> Parting | None:
     """Return where two runs part, given their rows in common; None if they do not.
 
     Kinds that one of them lacks are not compared.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.utils.digests import FILE, Row, as_bytes, digest, digest_bytes, digests, in_common, line_of, parting, read_rows, together
+from rlpyt.utils.digests import FILE, DigestRow, as_bytes, digest, digest_bytes, digests, in_common, line_of, parting, read_rows, together
 
 LONG = 5000  # bytes, for which the kernel is used
 
@@ -67,7 +67,7 @@ def test_leaves_have_the_names_of_their_places():
 # --- Rows -------------------------------------------------------------------------------------------------------------
 def row(number, steps=None, on=None, **digests):
     kinds = dict(dict(Samples={"env.reward": "1"}, Parameters={"w": "2", "b": "3"}, Optimizer={}, Random={"torch": "4"}), **digests)
-    return Row(number, number, 10 * number if steps is None else steps, 100, kinds, on or {})
+    return DigestRow(number, number, 10 * number if steps is None else steps, 100, kinds, on or {})
 
 
 def written(path, *rows):

@@ -8,7 +8,8 @@ classes = dict(
     env="rlpyt.envs.gym.make",
     sampler="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
 )
-classes_by_key = dict(ppo_1M_serial=dict(sampler="rlpyt.samplers.serial.sampler.SerialSampler"))
+serial = dict(sampler="rlpyt.samplers.serial.sampler.SerialSampler")
+classes_by_key = dict(ppo_1M_serial=serial, ppo_1M_normalized=serial)
 
 ppo_1M_serial = dict(
     agent=dict(),
@@ -33,8 +34,18 @@ ppo_1M_serial = dict(
 
 ppo_1M_cpu = variant(ppo_1M_serial, algo=dict(minibatches=1, epochs=32), sampler=dict(batch_T=256, batch_B=8))
 
+# What has become usual since: observations and rewards are normalized, layers initialized orthogonally, and the value loss clipped.
+ppo_1M_normalized = variant(
+    ppo_1M_serial,
+    algo=dict(normalize_reward=True, clip_value_loss=True, value_loss_coeff=0.5, clip_grad_norm=0.5),
+    affinity=dict(master_torch_threads=1),
+    model=dict(normalize_observation=True, orthogonal_init=True, mu_nonlinearity=None),
+    optim=dict(eps=1e-5),
+)
+
 configs = dict(
     ppo_1M_serial=ppo_1M_serial,
     ppo_1M_cpu=ppo_1M_cpu,
+    ppo_1M_normalized=ppo_1M_normalized,
     ppo_32ep_1mb=variant(ppo_1M_cpu),
 )

@@ -1,6 +1,8 @@
 """SAC and TD3: the time of an update, and environment steps per second end to end, against bare torch and Stable-Baselines3.
 
-    python tests/benchmarks/bench_qpg.py --sb3_python /path/to/venv-with-stable-baselines3/bin/python
+    python tests/benchmarks/bench_qpg.py --sb3_python sb3/bin/python
+
+with the environment of which `tables.py` says how to make it.
 
 Networks of 256 and 256 units, batches of 256, HalfCheetah-v5 (17 numbers observed, 6 controlled), one environment, one update per
 step, float32. "Bare" is the update written out below, on one random batch again and again, and the same update with environment steps and

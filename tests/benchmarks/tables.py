@@ -1,8 +1,11 @@
 """Measure on this machine, and make the tables of README.md and docs/performance.md from all that was measured on any.
 
-    python tests/benchmarks/tables.py --sb3_python /path/to/venv-with-stable-baselines3/bin/python   # everything, about an hour
-    python tests/benchmarks/tables.py --only samplers load                                           # some of the benchmarks
-    python tests/benchmarks/tables.py --write                                                        # measures nothing
+    python -m venv sb3
+    sb3/bin/pip install -c constraints.txt torch stable-baselines3 ale-py opencv-python-headless mujoco imageio
+    pip install cpprb
+    python tests/benchmarks/tables.py --sb3_python sb3/bin/python   # everything, about an hour
+    python tests/benchmarks/tables.py --only samplers load          # some of the benchmarks
+    python tests/benchmarks/tables.py --write                       # measures nothing
 
 Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by
 which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces the figures that

@@ -99,7 +99,7 @@ class Queue(Protocol):
         """Take note of the end of a run; return a line to show, if any."""
 
     def close(self) -> None:
-        """Start no more runs."""
+        """Start no more runs; those that end from now on may have been told to."""
 
 
 class InOrder:
@@ -373,6 +373,7 @@ class Sweep:
                 while (self._running or self._queue.has_next()) and interrupt.signal is None and self._error is None:
                     self._step(REFRESH, launch=True)
                 if self._running:
+                    self._queue.close()
                     reason = signal.Signals(interrupt.signal).name if interrupt.signal else repr(self._error)
                     ending = f"ending {plural(len(self._running), 'run')}, with time to save"
                     self._display.line(f"{reason}: {ending}. Ctrl-C again ends at once.")

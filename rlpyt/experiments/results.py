@@ -341,7 +341,7 @@ def counts(setting: str) -> bool:
 
 
 def _classes_changed(params: Mapping[str, Any], paths: Mapping[str, str]) -> list[str]:
-    """How the classes of a run differ from those of its configuration, whose import paths are given; [] if the run has not recorded them."""
+    """How the classes of a run differ from those of its configuration, at these import paths; [] if the run has not recorded any."""
     taken = recorded_settings(params.get(RECORD), with_defaults=False)
     changed = []
     for name, parts in _CLASSES.items():

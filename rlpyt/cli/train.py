@@ -68,11 +68,3 @@ def list_of_configurations() -> str:
     names = sorted(name for name in configs.config_modules() if "configs" in vars(configs.load(name)))
     width = max(map(len, names)) + 2
     return "\n".join(f"{name:{width}}{' '.join(map(str, configs.load(name).configs))}" for name in names)
-
-
-if __name__ == "__main__":  # As a train script, which a search launches.
-    from rlpyt.cli import Parser, main_of_script
-
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    add_arguments(parser)
-    sys.exit(main_of_script(lambda: run(parser.parse_args())))

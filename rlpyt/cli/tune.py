@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Search."""
     from pathlib import Path
 
-    from rlpyt.cli import train
+    from rlpyt.cli.launched import train
     from rlpyt.experiments import configs
     from rlpyt.experiments.build import SAMPLERS
     from rlpyt.experiments.train import split_key

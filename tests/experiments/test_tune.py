@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiers import full, processes
 
-from rlpyt.cli import train as train_command
+from rlpyt.cli.launched import train as train_script
 from rlpyt.experiments import train, tune
 from rlpyt.experiments.trust import check_experiment
 from rlpyt.runners.snapshots import load_snapshot
@@ -17,7 +17,7 @@ from rlpyt.utils.launching.search import Search
 
 ONE_SLOT = encode_affinity(n_cpu_core=1, set_affinity=False)
 RANGE = "algo.learning_rate=log_uniform(1e-4, 1e-2)"
-SCRIPT = train_command.__file__
+SCRIPT = train_script.__file__
 SMALL = {
     "ppo": ("runner.n_steps=2048", "runner.log_interval_steps=256", "algo.epochs=2", "sampler.eval_n_envs=2", "sampler.eval_max_steps=200"),
     "dqn": (

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils.launching.affinity import CODE
-from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, _no_text, _start
+from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, given_anew, no_text, only_launcher, start_in_slot
 from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
 from rlpyt.utils.launching.journal import JOURNAL, Journal
 from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
@@ -37,7 +37,7 @@ from rlpyt.utils.launching.space import Space
 from rlpyt.utils.launching.status import RunStatus, error_in, last_lines, plural, read_mark, run_status, says_complete
 from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
 from rlpyt.utils.launching.variant import as_saved, save_variant
-from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir, sole_writer
+from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
@@ -121,7 +121,7 @@ def run_search(
         rungs=rungs(int(max_steps), lowest, eta),
         eta=eta,
         runs_per_trial=int(runs_per_trial),
-        common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
+        common_args=[str(arg) for arg in no_text(common_args or (), "common_args")],
         seed=int(seed),
         proposals=proposals or "",
         set_egl_device=set_egl_device,
@@ -139,10 +139,7 @@ def rerun_search(exp_dir: str | os.PathLike, affinity_code: str | None = None) -
         See `run_search`. ValueError if `exp_dir` contains no search.
     """
     exp_dir = Path(exp_dir).absolute()
-    settings = read_settings_of(exp_dir)
-    if affinity_code is not None:
-        settings.affinity_code = affinity_code
-    return _run(settings, exp_dir)
+    return _run(given_anew(read_settings_of(exp_dir), affinity_code=affinity_code), exp_dir)
 
 
 def _run(settings: Settings, exp_dir: Path) -> Search:
@@ -155,11 +152,7 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
         elif exp_dir.is_dir() and any(not entry.name.startswith(".") for entry in exp_dir.iterdir()):  # Temporary files are hidden.
             raise ValueError(f"{exp_dir} is not empty, and no search: give the search another directory.")
         settings.proposals = settings.proposals or default_method()
-        exp_dir.mkdir(parents=True, exist_ok=True)
-        try:
-            stack.enter_context(sole_writer(exp_dir, f"The search in {exp_dir} is running already, by another launcher."))
-        except RuntimeError as error:
-            raise StillRunning(str(error)) from None
+        stack.enter_context(only_launcher(exp_dir, "search"))
         queue = _SearchQueue(exp_dir, settings, n_slots)
         stack.callback(queue.end)
         search = queue.search
@@ -253,7 +246,7 @@ class _SearchQueue:
         run = Run(
             name=f"trial_{trial.number}/run_{run_ID}",
             run_dir=log_dir / f"run_{run_ID}",
-            start=partial(_start, self._experiment, log_dir, run_ID, args),
+            start=partial(start_in_slot, self._experiment, log_dir, run_ID, args),
             pause_at=self._settings.rungs[trial.rung],
         )
         save_variant(self.search.variant(trial), log_dir)

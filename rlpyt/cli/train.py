@@ -38,12 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, or list the configurations."""
-    from rlpyt.experiments import configs
-    from rlpyt.experiments.build import SAMPLERS
     from rlpyt.experiments.train import build_and_train, build_and_train_in_slot, split_key
 
-    if args.sampler is not None and "." not in args.sampler:
-        configs.look_up(args.sampler, SAMPLERS, "sampler named")
     args.settings = [*args.settings, *["runner.digest=True"] * args.digest]
     settings: dict[str, Any] = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
     names = split_key(args.names[0]) if len(args.names) == 1 else args.names

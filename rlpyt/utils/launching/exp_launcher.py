@@ -35,7 +35,18 @@ from rlpyt.utils.launching.status import (
     read_mark,
     run_status,
 )
-from rlpyt.utils.launching.sweep import LEFTOVER_GRACE, PAUSE_AT, RESUME_FROM, Run, RunProcess, Sweep, say, start_process, start_run
+from rlpyt.utils.launching.sweep import (
+    LEFTOVER_GRACE,
+    PAUSE_AT,
+    RESUME_FROM,
+    InOrder,
+    Run,
+    RunProcess,
+    Sweep,
+    say,
+    start_process,
+    start_run,
+)
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
@@ -334,7 +345,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
         def on_launch(n: int) -> None:
             try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs)))
 
-        sweep = Sweep(runs, n_slots, on_launch)
+        sweep = Sweep(InOrder(runs), n_slots, on_launch)
         number = sweep.run()
     states = [run_status(run.run_dir, exp_dir) for run in runs]
     say(f"\n{format_status(states)}\n", sys.stdout)

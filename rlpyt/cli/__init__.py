@@ -24,8 +24,6 @@ from typing import Any, TypeVar
 from rlpyt.utils.text import notes_of, said, show
 
 COMMANDS = ("train", "tune", "plot", "results", "eval", "video", "resume", "status", "info", "verify", "bisect")
-# Modules with other names than their commands. A search runs train.py as a script, from which bisect.py would hide that of Python.
-_MODULES = {"bisect": "bisect_runs"}
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"
@@ -108,7 +106,7 @@ def _sentence(who: str, error: Exception) -> str:
 
 def module_of_command(name: str) -> Any:
     """Return the module of a command, which has `add_arguments` and `run`."""
-    return importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 class Parser(argparse.ArgumentParser):

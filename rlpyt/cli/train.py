@@ -38,12 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, or list the configurations."""
-    from rlpyt.experiments import configs
-    from rlpyt.experiments.build import SAMPLERS
     from rlpyt.experiments.train import build_and_train, build_and_train_in_slot, split_key
 
-    if args.sampler is not None and "." not in args.sampler:
-        configs.look_up(args.sampler, SAMPLERS, "sampler named")
     args.settings = [*args.settings, *["runner.digest=True"] * args.digest]
     settings: dict[str, Any] = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
     names = split_key(args.names[0]) if len(args.names) == 1 else args.names
@@ -68,11 +64,3 @@ def list_of_configurations() -> str:
     names = sorted(name for name in configs.config_modules() if "configs" in vars(configs.load(name)))
     width = max(map(len, names)) + 2
     return "\n".join(f"{name:{width}}{' '.join(map(str, configs.load(name).configs))}" for name in names)
-
-
-if __name__ == "__main__":  # As a train script, which a search launches.
-    from rlpyt.cli import Parser, main_of_script
-
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    add_arguments(parser)
-    sys.exit(main_of_script(lambda: run(parser.parse_args())))

@@ -39,15 +39,11 @@ def run(args: argparse.Namespace) -> int:
     """Search."""
     from pathlib import Path
 
-    from rlpyt.cli import train
-    from rlpyt.experiments import configs
-    from rlpyt.experiments.build import SAMPLERS
+    from rlpyt.cli.launched import train
     from rlpyt.experiments.train import split_key
     from rlpyt.experiments.tune import search_configuration
     from rlpyt.utils.launching.exp_launcher import StillRunning
 
-    if args.sampler is not None and "." not in args.sampler:
-        configs.look_up(args.sampler, SAMPLERS, "sampler named")
     module, key = split_key(args.names[0]) if len(args.names) == 1 else args.names if len(args.names) == 2 else ("", "")
     if not module:
         raise ValueError(f"give module and key of one configuration, not {' '.join(args.names)}. (rlpyt train lists them.)")

@@ -27,6 +27,7 @@ from rlpyt.utils.aggregate import (
     probability_of_improvement,
     stratified_bootstrap,
 )
+from rlpyt.utils.logging.logger import stub_to_json
 from rlpyt.utils.logging.runs import (
     RECORD,
     RETURN_COLUMNS,
@@ -50,8 +51,27 @@ ENOUGH = 5  # Rows with fewer runs are not compared.
 THRESHOLDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the performance profile, in normalized scores
 OURS = "rlpyt"
 CURVES = "curves.csv"
+_CLASS = "class of "
 _COLUMNS = ("row", "seed", "environment steps", "mean return")
-_NO_CHANGES = ("affinity", "accelerate")  # Sections that say how a run is computed, not what.
+# What makes a row: two runs of a configuration belong to it if they differ only by their seeds, by these settings, and by which synchronous
+# sampler collects. These say where and how fast something is computed, or what is recorded; results stay the same, but for rounding and
+# the order of random numbers. Everything else counts: all other settings, bfloat16, and the classes in `_CLASSES`. So do AsyncRl, in which
+# the time that sampling takes decides what is learned from, and SyncRl, which learns from a batch for each process.
+NOT_OF_BITS = ("runner.calibrate", "runner.digest", "runner.save_replay", "runner.verbose")  # Not even rounding depends on these.
+NOT_OF_RESULTS = (
+    *NOT_OF_BITS,
+    *("affinity", "runner.affinity", "accelerate.compile_models", "accelerate.cuda_graphs"),
+    *("sampler.keep_terminal_observations", "sampler.n_actors", "sampler.start_method", "sampler.worker_timeout"),
+)
+_CLASSES = {  # Names of classes in the record of a run, and of the same in a configuration.
+    "agent.class": ("agent", "alternating_agent"),
+    "algo.class": ("algo",),
+    "algo.OptimCls": ("optim",),
+    "algo.ReplayBufferCls": ("replay_buffer",),
+    "sampler.CollectorCls": ("collector",),
+    "sampler.EnvCls": ("env",),
+    "sampler.TrajInfoCls": ("traj_info",),
+}
 
 
 @dataclasses.dataclass
@@ -281,7 +301,7 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
         row.task, row.algorithm, row.goal = known.task, known.algorithm, known.goal
     if known is not None and library == OURS and not changed:
         row.command, row.reference = known.command, known.reference
-    elif library == OURS:
+    elif library == OURS and not any(change.startswith(_CLASS) for change in changed):
         row.command = " ".join(["rlpyt train", *configuration.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])
     row.name, row.algorithm = " ".join([configuration, *changed]), ", ".join([row.algorithm, *changed])
     return row, True
@@ -295,21 +315,48 @@ def _task(env: Mapping[str, Any]) -> str:
 
 
 def changes_of(params: Mapping[str, Any]) -> list[str] | None:
-    """Return how the settings of a run differ from its configuration, as for ``rlpyt train --set``; None if it has no configuration.
+    """Return how a run differs from its configuration, but for what leaves the results as they are; None if it has no configuration.
+
+    Settings are written as for ``rlpyt train --set``, classes as "class of algo=MyPPO".
 
     Args:
         params: contents of params.json.
     """
     try:
         module, key = str(params["configuration"]).split(":")
-        config = configs.load(module).configs[key]
+        config_module = configs.load(module)
+        config = config_module.configs[key]
     except (KeyError, ValueError, AttributeError):
         return None
-    sections = [section for section in configs.SECTIONS if section not in _NO_CHANGES and section in params]
-    given = flat(json.loads(json.dumps({section: config.get(section, {}) for section in sections})))
+    sections = [section for section in configs.SECTIONS if section in params]
+    given = flat(stub_to_json({section: config.get(section, {}) for section in sections}))
     taken = flat({section: params[section] for section in sections})
-    differing = [name for name in {**given, **taken} if name not in given or name not in taken or given[name] != taken[name]]
-    return [f"{name}={taken[name]!r}" for name in differing if name in taken]
+    differing = [name for name in taken if (name not in given or given[name] != taken[name]) and counts(name)]
+    return [f"{name}={taken[name]!r}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))
+
+
+def counts(setting: str) -> bool:
+    """Whether a setting, such as "runner.digest", may change results by more than rounding and the order of random numbers."""
+    return not f"{setting}.".startswith(tuple(f"{name}." for name in NOT_OF_RESULTS))
+
+
+def _classes_changed(params: Mapping[str, Any], paths: Mapping[str, str]) -> list[str]:
+    """How the classes of a run differ from those of its configuration, at these import paths; [] if the run has not recorded any."""
+    taken = recorded_settings(params.get(RECORD), with_defaults=False)
+    changed = []
+    for name, parts in _CLASSES.items():
+        cls = _class_name(taken.get(name))
+        if cls and cls not in [_class_name(paths.get(part)) for part in parts]:
+            changed.append(f"{_CLASS}{parts[0]}={cls}")
+    runner = _class_name(taken.get("runner.class")).removesuffix("Eval")
+    if runner and runner != ("AsyncRl" if _class_name(paths["sampler"]).startswith("Async") else "MinibatchRl"):
+        changed.append(f"{_CLASS}runner={runner}")
+    return changed
+
+
+def _class_name(path: Any) -> str:
+    """Last part of an import path; "" for anything else, such as a class with arguments."""
+    return path.rpartition(".")[2] if isinstance(path, str) else ""
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
@@ -444,7 +491,8 @@ def against(table: Table) -> str:
 def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> str:
     """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
 
-    If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out.
+    If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out. In
+    what is said of all pairs together, no row counts twice, see `_once`.
 
     Args:
         rows, others: what is compared.
@@ -459,7 +507,7 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, 
     for x, y in pairs:
         probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement)
         body.append([x.task, _steps(x.n_steps), x.label, y.label, _score(x), _score(y), _with_interval(probability, _fraction)])
-    both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in pairs]
+    both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in _once(pairs)]
     scaled = [(x, y) for x, y in both if x is not None and y is not None]
     if len(scaled) > 1:
         means = [_with_interval(stratified_bootstrap(each, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
@@ -476,6 +524,17 @@ def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
     fitting = [other for other in others if (other.task, other.n_steps) == (row.task, row.n_steps)]
     same = [other for other in fitting if other.algorithm == row.algorithm]
     yield from ((row, other) for other in same or fitting)
+
+
+def _once(pairs: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
+    """Those pairs that are the only one of both their rows; of a row with a pair of its own algorithm, other pairs do not matter."""
+
+    def is_only(pair: tuple[Row, Row], side: int) -> bool:
+        of_row = [each for each in pairs if each[side] is pair[side]]
+        same = [(x, y) for x, y in of_row if x.algorithm == y.algorithm]
+        return (same or of_row) == [pair]
+
+    return [pair for pair in pairs if is_only(pair, 0) and is_only(pair, 1)]
 
 
 def _normalized(row: Row, scales: Mapping[str, tuple[float, float]]) -> np.ndarray | None:

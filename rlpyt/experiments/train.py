@@ -89,7 +89,8 @@ def configuration(
         paths[look_up(part, [*paths, *OPTIONAL_CLASSES], "part of a run named")] = path
     if sampler is not None:
         paths["sampler"] = sampler
-    paths["sampler"] = SAMPLERS.get(paths["sampler"], paths["sampler"])
+    if "." not in paths["sampler"]:
+        paths["sampler"] = SAMPLERS[look_up(paths["sampler"], SAMPLERS, "sampler named")]
     config = {"accelerate": {}, "affinity": {}, **config}
     config = variant(config, **sections)
     config = variant(config, **changes(config, settings))

@@ -261,7 +261,7 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
     space, args = Space.read(settings.space), settings.common_args
     variants = [space.variant(each) for each in space.corners()]
     asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
-    own = Path(__file__).parents[1] / "cli" / "train.py"
+    own = Path(__file__).parents[1] / "cli" / "launched" / "train.py"
     if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():
         n_of_sampler = 2 * (args[1:2] == ["--sampler"])
         sampler, rest = args[2 : 1 + n_of_sampler], args[1 + n_of_sampler :]

@@ -57,8 +57,6 @@ def search_configuration(
         ValueError: a name does not exist, or a value at an end of a range is not possible; raised before anything starts.
     """
     ranges, constants = with_ranges(settings)
-    if not any(setting.startswith("runner.save_replay=") for setting in constants):
-        constants = ["runner.save_replay=True", *constants]
     config, _ = configuration(module, key, sampler, constants, smoke=smoke)
     space: dict[str, dict[str, Any]] = {}
     for setting in ranges:
@@ -86,7 +84,7 @@ def search_configuration(
         min_steps=first,
         eta=eta,
         runs_per_trial=runs_per_trial,
-        common_args=[f"{module}:{key}", *words, "--set", *constants],
+        common_args=[f"{module}:{key}", *words, "--set", "runner.save_replay=True", *constants],  # The last one counts.
         seed=seed,
         proposals=proposals,
         train_command=["rlpyt", "train", module, key, *words, "--set", *constants],

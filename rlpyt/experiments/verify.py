@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rlpyt.experiments.opening import OpenedRun
+from rlpyt.experiments.results import NOT_OF_BITS
 from rlpyt.utils.choices import are_answers
 from rlpyt.utils.digests import FILE, DigestRow, Parting, in_common, parting, read_rows
 from rlpyt.utils.logging import logger
@@ -18,7 +19,6 @@ from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
 from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.plain import shown
 
-_NOT_OF_RESULTS = ("runner.n_steps", "runner.verbose", "runner.digest", "runner.calibrate", "runner.save_replay")  # See `Facts`.
 _MOST_THREADS = 1024
 
 
@@ -158,7 +158,7 @@ def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     commit = {} if record.get("githash") is None else dict(commit=record["githash"])
-    settings = {name: value for name, value in recorded_settings(record).items() if name not in _NOT_OF_RESULTS}
+    settings = {name: value for name, value in recorded_settings(record).items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
     return Facts({**row.on, "n_steps": row.n_steps, **choices, **commit}, settings)
 
 

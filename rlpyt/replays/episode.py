@@ -32,8 +32,8 @@ class EpisodeReplayBuffer(Recorded):
 
     Args:
         capacity: largest number of stored steps (env steps).
-        env_spec: `EnvSpec` of the samples; None takes that of the first episodes, which checkpoints do not contain. Its `action_form` is
-            that of the first episodes in any case.
+        env_spec: `EnvSpec` of the samples; None takes that of the first episodes that have one, which checkpoints do not contain. Its
+            `action_form` is that of the first episodes in any case, also of those in a checkpoint.
 
     Attributes:
         capacity, env_spec: as above.
@@ -57,6 +57,7 @@ class EpisodeReplayBuffer(Recorded):
         self._last: Tree = None  # Tree of FinalObservations, which all use the same slots.
         self._slots = np.full(self.capacity, _NOT_LAST)  # Slot of the last step of each episode.
         self._episode_infos: deque[dict] = deque()
+        self._action_form: ActionForm | None = None  # Of all episodes, once it is known.
 
     # Contents -------------------------------------------------------------------------------------------------------
     @property
@@ -106,11 +107,13 @@ class EpisodeReplayBuffer(Recorded):
         if self._steps is None:
             self._allocate(steps, batch.last_observations)
             self._forms = forms
-            self.env_spec = self.env_spec or batch.env_spec
-            if self.env_spec is not None and batch.env_spec is not None and self.env_spec.action_form != batch.env_spec.action_form:
-                self.env_spec = replace(self.env_spec, action_form=batch.env_spec.action_form)
         self._check(forms)
-        check_action_forms([self.env_spec, batch.env_spec], "batch of a buffer")
+        spec = self.env_spec or batch.env_spec
+        if spec is not None:
+            form = self._action_form or (batch.env_spec or spec).action_form
+            spec = spec if spec.action_form == form else replace(spec, action_form=form)
+            check_action_forms([spec, batch.env_spec], "batch of a buffer")
+            self.env_spec, self._action_form = spec, form
         self._evict(max(room, 0))
 
         number = self._ring.written
@@ -241,13 +244,13 @@ class EpisodeReplayBuffer(Recorded):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return the contents as plain data and tensors, and of `env_spec`, an argument of the constructor, only its `action_form`."""
+        """Return the contents as plain data and tensors. Of `env_spec`, an argument of the constructor, only the `action_form` is there."""
         kept = None
         if self._episodes:
             batch = self.episodes()
             names = (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)
             kept = {name: tree_map(as_torch, getattr(batch, name)) for name in names}
-        form = None if self.env_spec is None else self.env_spec.action_form._asdict()
+        form = None if self._action_form is None else self._action_form._asdict()
         return dict(capacity=self.capacity, rng=generator_state(self.rng), episodes=kept, action_form=form)
 
     def load_state_dict(self, state: dict) -> None:
@@ -266,9 +269,9 @@ class EpisodeReplayBuffer(Recorded):
             lengths, infos = kept["lengths"], kept.pop("episode_infos_by_episode")
             if lengths.ndim != 1 or lengths.dtype != np.int64 or (lengths < 1).any() or lengths.sum() != len(kept["rewards"]):
                 raise ValueError("The lengths of the episodes of the saved buffer do not fit its steps.")
-            form, spec = state.get("action_form"), self.env_spec  # Older states have no form.
-            if form is not None and spec is not None:
+            form = state.get("action_form")  # Older states have none.
+            if form is not None:
                 check_form(form, dict(clip=bool, rescale=(bool, str)), "action_form of the saved buffer")
-                spec = replace(spec, action_form=ActionForm(form["clip"], form["rescale"]))
-            self.append_episodes(EpisodeBatch(env_spec=spec, episode_infos=infos, **kept, validate=False))
+                self._action_form = ActionForm(form["clip"], form["rescale"])
+            self.append_episodes(EpisodeBatch(env_spec=None, episode_infos=infos, **kept, validate=False))
         set_generator_state(self.rng, state["rng"])

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.returns import valid_steps
 from rlpyt.runners.calibration import processor
 from rlpyt.runners.record import versions
 from rlpyt.utils.collections import field_of
@@ -51,9 +52,14 @@ def is_digested() -> bool:
 
 
 class Digests:
-    """Records the digests of a run."""
+    """Records the digests of a run.
 
-    def __init__(self) -> None:
+    Args:
+        mid_batch_reset: whether the sampler resets environments inside a batch. If not, a column means nothing after its first `done`.
+    """
+
+    def __init__(self, mid_batch_reset: bool = True) -> None:
+        self._mid_batch_reset = mid_batch_reset
         self._samples: dict[str, int] | None = {}  # By field, of all batches so far; None if earlier batches are not known.
         self._batch: Any = None  # The batch that `_views` and `_fields` belong to.
         self._views: list[tuple[str, np.ndarray]] = []  # Its memory as bytes.
@@ -74,7 +80,7 @@ class Digests:
             running[path] = digest_bytes(view, running[path])
         for path, field in self._fields:
             running[path] = digest_bytes(as_bytes(field), running[path])
-        for path, values in _ends(samples):
+        for path, values in _ends(samples, self._mid_batch_reset):
             running[path] = digest_bytes(as_bytes(values), running.get(path, 0))
 
     def _bind(self, samples: Any, running: dict[str, int]) -> None:
@@ -161,17 +167,23 @@ class Digests:
         self._n_rows = rows[-1].row if rows else 0
 
 
-def _ends(samples: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield path and values of what means something only in some columns: values to bootstrap from, and final observations."""
-    bootstrap_value, timeout = field_of(samples.agent, "bootstrap_value"), field_of(samples.env, "timeout")
+def _ends(samples: Any, mid_batch_reset: bool) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield path and values of what means something only in some places: values to bootstrap from, and observations that end episodes."""
+    env, bootstrap_value = samples.env, field_of(samples.agent, "bootstrap_value")
+    done, timeout, valid = (_array(field_of(env, name)) for name in ("done", "timeout", "valid"))  # [T,B]
     if bootstrap_value is not None:
-        is_going_on = ~_array(samples.env.done)[-1:]  # [1,B]
-        yield "agent.bootstrap_value", _array(bootstrap_value)[is_going_on]
-    timeouts = None if timeout is None else _array(timeout)
-    if timeouts is not None and timeouts.any():
-        n_timeouts = timeouts.sum(axis=0)  # [B]
-        for path, leaf in leaves(field_of(samples, "final_observation"), "final_observation"):  # [K,B,...]
-            yield path, _array(leaf)[np.arange(len(leaf))[:, None] < n_timeouts]
+        yield "agent.bootstrap_value", _array(bootstrap_value)[~done[-1:]]
+    timeout = np.zeros_like(done) if timeout is None else timeout
+    slots = dict(final_observation=timeout)  # By name, which steps [T,B] have used one each.
+    if field_of(samples, "terminal_observation") is not None:
+        ended = (done | _array(field_of(env.env_info, "traj_done", done)).astype(bool)) & ~timeout
+        is_step = valid_steps(done, valid, until_done=not mid_batch_reset)
+        slots["terminal_observation"] = ended if is_step is None else ended & (is_step > 0)
+    for name, steps in slots.items():
+        if steps.any():
+            n_used = steps.sum(axis=0)  # [B]
+            for path, leaf in leaves(field_of(samples, name), name):  # [K,B,...]
+                yield path, _array(leaf)[np.arange(len(leaf))[:, None] < n_used]
 
 
 def _random_digests() -> dict[str, int]:

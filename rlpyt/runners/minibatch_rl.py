@@ -427,7 +427,7 @@ class MinibatchRlBase(BaseRunner):
         """Reset the attributes that an earlier call of `train` has set."""
         self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
-        self.digests = Digests() if self.digest and self.rank == 0 else None
+        self.digests = Digests(self.sampler.mid_batch_reset) if self.digest and self.rank == 0 else None
 
     def _interruptible(self) -> Interrupt:
         """Return the context in which Ctrl-C and SIGTERM end the run in good order: the active one, or a new one."""

@@ -123,6 +123,20 @@ def test_a_buffer_keeps_them_and_refuses_others():
     assert other.n_episodes == batch.n_episodes
 
 
+def test_a_buffer_without_a_spec_keeps_them_in_a_checkpoint():
+    batch = EpisodeBatch.from_samples(*sampled(), first=True)
+    buffer, restored = EpisodeReplayBuffer(200), EpisodeReplayBuffer(200)
+    buffer.append_episodes(batch)
+    restored.load_state_dict(buffer.state_dict())
+    assert restored.env_spec is None and restored.state_dict()["action_form"] == buffer.state_dict()["action_form"]
+    with pytest.raises(ValueError, match="must be in the same units"):
+        restored.append_episodes(batch.for_envs())
+    assert restored.env_spec is None and restored.n_episodes == buffer.n_episodes
+    restored.append_episodes(batch)
+    assert restored.env_spec == batch.env_spec
+    check(restored.episodes())
+
+
 def test_other_programs_get_the_actions_of_environments(tmp_path, monkeypatch):
     batch = EpisodeBatch.from_samples(*sampled(), first=True)
     np.testing.assert_array_equal(episodes_of(batch).actions, batch.env_infos["got"])

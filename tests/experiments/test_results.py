@@ -10,6 +10,7 @@ import pytest
 
 from rlpyt.experiments import configs, results
 from rlpyt.experiments.results import Row, Run, Table
+from rlpyt.utils.logging.logger import log_variant
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -167,6 +168,31 @@ def test_all_tasks_together_are_compared_by_normalized_scores():
     assert cells(text, ["rlpyt"])[1:] == ["0.50 (0.50)"] * 5 and cells(text, ["runs that score"])[1] == "> 0.5"
 
 
+def names_of(pairs):
+    return ["".join(row.name for row in pair) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    "mine, there, together",
+    [
+        (dict(a="PPO", b="Mine"), dict(c="PPO", d="DQN"), ["ac"]),  # b has two pairs, and none of its own algorithm.
+        (dict(a="Mine"), dict(c="PPO"), ["ac"]),
+        (dict(a="PPO", b="Mine"), dict(c="PPO"), ["ac"]),
+        (dict(a="Mine", b="Other"), dict(c="PPO"), []),
+        (dict(a="PPO"), dict(c="PPO", d="PPO"), []),
+    ],
+)
+def test_in_all_pairs_together_no_row_counts_twice(mine, there, together):
+    mine, there = (
+        [row_of(name, *range(5), task=task, algorithm=algorithm) for task in ("Task", "Other") for name, algorithm in rows.items()]
+        for rows in (mine, there)
+    )
+    text = results.comparison(mine, there, dict(Task=(0, 5), Other=(0, 5)), ("here", "there"))
+    assert f"all {2 * len(together)}, normalized" in text if together else "normalized" not in text
+    pairs = [pair for row in mine for pair in results._pairs(row, there)]
+    assert names_of(results._once(pairs)) == together * 2
+
+
 def test_the_profile_is_of_rows_with_enough_runs_and_a_scale():
     rows = [row_of("a", 6, 6, 8, 8, 10), row_of("b", 1, 2), row_of("c", *range(5), task="no scale")]
     line = cells(results.profile(table_of(*rows, Task=(0, 10))), ["rlpyt"])
@@ -193,6 +219,72 @@ def test_changes_of_a_configuration_are_part_of_the_row_and_of_its_command(tmp_p
     changes = "algo.learning_rate=0.5 model.hidden_sizes=[8]"
     assert key == f"cartpole:ppo {changes}" and row.task == "CartPole-v1"
     assert row.command == "rlpyt train cartpole ppo --set algo.learning_rate=0.5 'model.hidden_sizes=[8]'"
+
+
+def recorded(**classes):
+    """The record of a run with other classes than those of the configuration cartpole:ppo, by part and argument."""
+    record = {part: dict({"class": {"$name": f"rlpyt:{name}"}}, arguments={}) for part, name in PPO_CLASSES.items()}
+    for name, path in classes.items():
+        part, _, argument = name.partition("_")
+        if argument:
+            record[part]["arguments"][argument] = {"$name": path}
+        else:
+            record[part]["class"] = {"$name": path}
+    return record
+
+
+PPO_CLASSES = dict(runner="MinibatchRlEval", algo="PPO", agent="MlpFfAgent", sampler="SerialSampler")
+LEAVES_RESULTS_AS_THEY_ARE = [
+    dict(runner=dict(digest=True, save_replay=True, verbose=0, calibrate=False, affinity=dict(master_torch_threads=2))),
+    dict(accelerate=dict(compile_models=True), affinity=dict(cuda_idx=0), sampler=dict(start_method="spawn")),
+    recorded(sampler="rlpyt.samplers.parallel.gpu.alternating_sampler:AlternatingSampler"),
+    recorded(sampler_EnvCls="rlpyt.envs.gym:make"),
+]
+CHANGES_RESULTS = {
+    "runner.log_interval_steps=7": dict(runner=dict(log_interval_steps=7)),
+    "accelerate.bf16=True": dict(accelerate=dict(bf16=True)),
+    "sampler.batch_B=3": dict(sampler=dict(batch_B=3)),
+    "class of runner=AsyncRl": recorded(runner="rlpyt.runners.async_rl:AsyncRlEval", sampler="rlpyt.x:AsyncCpuSampler"),
+    "class of runner=SyncRl": recorded(runner="rlpyt.runners.sync_rl:SyncRlEval"),
+    "class of agent=Mine": recorded(agent="mine:Mine"),
+    "class of algo=Mine": recorded(algo="mine:Mine"),
+    "class of collector=CpuWaitResetCollector": recorded(sampler_CollectorCls="rlpyt.x:CpuWaitResetCollector"),
+    "class of env=make_mine": recorded(sampler_EnvCls="mine:make_mine"),
+}
+
+
+def with_changes(changes):
+    """The params of a run of cartpole:ppo, with changes of settings, or with a record that names classes."""
+    if "sampler" in changes and "arguments" in changes["sampler"]:
+        params = params_of()
+        return dict(params, rlpyt={**params["rlpyt"], **changes})
+    return params_of(**changes)
+
+
+@pytest.mark.parametrize("changes", LEAVES_RESULTS_AS_THEY_ARE, ids=str)
+def test_runs_belong_to_one_row_if_only_where_how_fast_and_what_is_recorded_differs(changes):
+    assert results.changes_of(with_changes(changes)) == []
+
+
+@pytest.mark.parametrize("said, changes", CHANGES_RESULTS.items())
+def test_runs_of_other_settings_or_classes_are_another_row(said, changes):
+    assert results.changes_of(with_changes(changes)) == [said]
+
+
+def test_a_run_of_any_configuration_is_one_of_its_row(tmp_path):
+    for module in map(configs.load, configs.config_modules()):
+        for key, config in vars(module).get("configs", {}).items():
+            name = f"{module.__name__.rpartition('.')[2]}:{key}"
+            log_variant(tmp_path / "params.json", dict(config, configuration=name))
+            assert results.changes_of(json.loads((tmp_path / "params.json").read_text())) == [], name
+
+
+def test_the_command_of_a_row_with_other_classes_is_the_one_that_made_a_run(tmp_path):
+    params = with_changes(CHANGES_RESULTS["class of runner=AsyncRl"])
+    params["rlpyt"]["command"] = ["rlpyt", "train", "cartpole", "ppo", "--sampler", "async_cpu"]
+    write_run(tmp_path / "run_0", [1, 2], params)
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert (row.name, row.command) == ("cartpole:ppo class of runner=AsyncRl", "rlpyt train cartpole ppo --sampler async_cpu")
 
 
 def test_runs_of_other_scripts_make_a_row_for_each_directory(tmp_path):

@@ -110,6 +110,12 @@ def test_settings_that_a_class_does_not_have_are_refused_with_the_nearest_name(n
         train.build(config, classes_of(module, key), affinity={}, seed=0)
 
 
+def test_a_sampler_that_does_not_exist_is_refused_with_the_nearest_name():
+    for settings in (dict(sampler="seriel"), dict(sections=dict(classes=dict(sampler="seriel")))):
+        with pytest.raises(ValueError, match="no sampler named 'seriel'. Did you mean 'serial'"):
+            train.configuration("cartpole", "ppo", **settings)
+
+
 def test_settings_of_base_classes_are_taken():
     module = load("cartpole")
     config = variant(module.configs["catdqn"], algo=dict(learning_rate=0.5), agent=dict(eps_init=0.5), model=dict(noisy=True))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiers import full, processes
 
-from rlpyt.cli import train as train_command
+from rlpyt.cli.launched import train as train_script
 from rlpyt.experiments import train, tune
 from rlpyt.experiments.trust import check_experiment
 from rlpyt.runners.snapshots import load_snapshot
@@ -17,7 +17,7 @@ from rlpyt.utils.launching.search import Search
 
 ONE_SLOT = encode_affinity(n_cpu_core=1, set_affinity=False)
 RANGE = "algo.learning_rate=log_uniform(1e-4, 1e-2)"
-SCRIPT = train_command.__file__
+SCRIPT = train_script.__file__
 SMALL = {
     "ppo": ("runner.n_steps=2048", "runner.log_interval_steps=256", "algo.epochs=2", "sampler.eval_n_envs=2", "sampler.eval_max_steps=200"),
     "dqn": (
@@ -69,9 +69,18 @@ def test_wrong_settings_are_refused_before_anything_starts(launched, settings, m
 def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
     search("ppo", RANGE, "algo.epochs=4", "env.id=CartPole-v0", n_trials=7, sampler="serial")
     assert launched["max_steps"] == 100_000 and launched["min_steps"] == 11_112 and launched["n_trials"] == 7
-    constants = ["runner.save_replay=True", "algo.epochs=4", "env.id=CartPole-v0"]
-    assert launched["common_args"] == ["cartpole:ppo", "--sampler", "serial", "--set", *constants]
+    constants = ["algo.epochs=4", "env.id=CartPole-v0"]
+    assert launched["common_args"] == ["cartpole:ppo", "--sampler", "serial", "--set", "runner.save_replay=True", *constants]
     assert launched["train_command"] == ["rlpyt", "train", "cartpole", "ppo", "--sampler", "serial", "--set", *constants]
+
+
+@pytest.mark.parametrize("given, saves", [([], True), (["runner.save_replay=False"], False), (["runner.save_replay=True"], True)])
+def test_runs_of_a_search_save_their_replay_unless_told_otherwise(launched, given, saves):
+    search("dqn", RANGE, *given)
+    args = launched["common_args"]
+    config, _ = train.configuration("cartpole", "dqn", settings=args[args.index("--set") + 1 :])
+    assert config["runner"]["save_replay"] is saves
+    assert launched["train_command"][4:] == ["--set", *given]  # The run with the best settings need not be resumed.
 
 
 def rows(run_dir):

@@ -18,6 +18,7 @@ from rlpyt.runners.digests import Digests, set_digest
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+from rlpyt.samplers.parallel.cpu.collectors import CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.digests import FILE, KINDS, digests, in_common, parting, read_rows, together
 from rlpyt.utils.logging.context import logger_context
@@ -148,16 +149,16 @@ class Keeps(MinibatchRl):
         return self.samples, traj_infos
 
 
-def batch():
+def batch(T=T, max_episode_steps=5, **settings):
     """A batch with episodes of 5 steps, so that each column has a timeout at least."""
-    sampler = SerialSampler(make, dict(id="CartPole-v1", max_episode_steps=5), batch_T=T, batch_B=B)
+    sampler = SerialSampler(make, dict(id="CartPole-v1", max_episode_steps=max_episode_steps), batch_T=T, batch_B=B, **settings)
     made = Keeps(algo=PPO(epochs=1, minibatches=1), agent=MlpFfAgent(), sampler=sampler, n_steps=T * B, seed=1, log_interval_steps=T * B)
     made.train()
     return made.samples
 
 
-def taken(samples):
-    found = Digests()
+def taken(samples, mid_batch_reset=True):
+    found = Digests(mid_batch_reset)
     found.take(samples)
     return found.state_dict()["samples"]
 
@@ -184,6 +185,21 @@ def test_memory_that_means_nothing_does_not_count_and_what_means_something_does(
         assert [path for path in before if changed[path] != before[path]][-1:] == [name], name
         field[...] = was
     assert taken(samples) == before
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_observations_that_end_terminated_episodes_count(waits):
+    """CartPole falls after some 20 steps."""
+    wait = dict(CollectorCls=CpuWaitResetCollector) if waits else {}
+    samples = batch(T=100, max_episode_steps=500, keep_terminal_observations=True, **wait)
+    slots, before = samples.terminal_observation, taken(samples, not waits)
+    n_ends = torch.ones(B, dtype=torch.int64) if waits else samples.env.done.sum(dim=0)
+    assert (n_ends >= 1 + (not waits)).all()
+    slots[torch.arange(len(slots))[:, None] >= n_ends] += 1  # They mean nothing.
+    assert taken(samples, not waits) == before
+    slots[n_ends[1] - 1, 1] += 1
+    after = taken(samples, not waits)
+    assert [path for path in before if after[path] != before[path]] == ["terminal_observation"]
 
 
 def test_batches_in_new_memory_count_as_those_in_the_same():

@@ -264,11 +264,10 @@ def _tokens(code: str) -> dict[str, int]:
 
 
 def _resources(code: str) -> Resources:
+    numbers = {_FIELDS[letters]: number for letters, number in decode_affinity(code).items()}
     try:
-        return Resources(**{_FIELDS[letters]: number for letters, number in decode_affinity(code).items()})
+        return Resources(**numbers)
     except ValueError as error:
-        if str(error).startswith("affinity code"):
-            raise
         raise ValueError(f"affinity code {code!r}: {error}") from None
 
 

@@ -16,8 +16,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,18 @@ from rlpyt.utils.launching.status import (
     read_mark,
     run_status,
 )
-from rlpyt.utils.launching.sweep import LEFTOVER_GRACE, PAUSE_AT, RESUME_FROM, Run, RunProcess, Sweep, say, start_process, start_run
+from rlpyt.utils.launching.sweep import (
+    LEFTOVER_GRACE,
+    PAUSE_AT,
+    RESUME_FROM,
+    InOrder,
+    Run,
+    RunProcess,
+    Sweep,
+    say,
+    start_process,
+    start_run,
+)
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
@@ -109,8 +120,8 @@ def run_experiments(
         runs_per_setting=[runs_per_setting] * len(variants),
         variants=[as_saved(variant) for variant in variants],
         log_dirs=[os.fspath(log_dir) for log_dir in log_dirs],
-        common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
-        runs_args=[[str(arg) for arg in _no_text(args, "runs_args[i]")] for args in runs_args or [()] * len(variants)],
+        common_args=[str(arg) for arg in no_text(common_args or (), "common_args")],
+        runs_args=[[str(arg) for arg in no_text(args, "runs_args[i]")] for args in runs_args or [()] * len(variants)],
         set_egl_device=set_egl_device,
         cwd=os.getcwd(),
         ray_address=ray_address,
@@ -131,12 +142,12 @@ def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = No
         See `run_experiments`. ValueError if `exp_dir` contains no experiment.
     """
     exp_dir = Path(exp_dir).absolute()
-    experiment = _read(exp_dir)
-    if affinity_code is not None:
-        experiment.affinity_code = affinity_code
-    if ray_address is not None:
-        experiment.ray_address = ray_address
-    return _run(experiment, exp_dir)
+    return _run(given_anew(_read(exp_dir), affinity_code=affinity_code, ray_address=ray_address), exp_dir)
+
+
+def given_anew(before: Any, **arguments: Any) -> Any:
+    """Return saved arguments of a launch, a dataclass, with those that are given anew; None leaves one as it was."""
+    return replace(before, **{name: value for name, value in arguments.items() if value is not None})
 
 
 @checked(run_slot=STEPS, affinity_code=CODE, run_ID=STEPS, args=LIST)
@@ -318,17 +329,13 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     experiment.check()
     with ExitStack() as stack:
         n_slots = _n_places(experiment, stack)
-        exp_dir.mkdir(parents=True, exist_ok=True)
-        try:
-            stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
-        except RuntimeError as error:
-            raise StillRunning(str(error)) from None
+        stack.enter_context(only_launcher(exp_dir, "experiment"))
         _write(_with_what_is_there(experiment, exp_dir), exp_dir)
         runs = [
             Run(
                 name=os.path.relpath(run_dir, exp_dir),
                 run_dir=run_dir,
-                start=partial(_start, experiment, run_dir.parent, run_ID, [*experiment.common_args, *experiment.runs_args[i]]),
+                start=partial(start_in_slot, experiment, run_dir.parent, run_ID, [*experiment.common_args, *experiment.runs_args[i]]),
             )
             for i, run_ID, run_dir in experiment.runs(exp_dir)
         ]
@@ -338,7 +345,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
         def on_launch(n: int) -> None:
             try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs)))
 
-        sweep = Sweep(runs, n_slots, on_launch)
+        sweep = Sweep(InOrder(runs), n_slots, on_launch)
         number = sweep.run()
     states = [run_status(run.run_dir, exp_dir) for run in runs]
     say(f"\n{format_status(states)}\n", sys.stdout)
@@ -348,6 +355,18 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
         say(f"To go on with what has not finished: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
         raise SystemExit(128 + number if number else 1)
     return states
+
+
+@contextmanager
+def only_launcher(exp_dir: Path, what: str) -> Iterator[None]:
+    """Make a directory; within this context, no other launcher works there. StillRunning if one does, on what is called `what`."""
+    exp_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(sole_writer(exp_dir, f"The {what} in {exp_dir} is running already, by another launcher."))
+        except RuntimeError as error:
+            raise StillRunning(str(error)) from None
+        yield
 
 
 def _with_what_is_there(experiment: Experiment, exp_dir: Path) -> Experiment:
@@ -419,7 +438,7 @@ def _n_places(experiment: Experiment, stack: ExitStack) -> int:
     return count_places(cluster, n_cpus, n_gpus)
 
 
-def _start(
+def start_in_slot(
     experiment: Experiment,
     log_dir: Path,
     run_ID: int,
@@ -489,7 +508,7 @@ def _branches(tree: Mapping[str, Mapping], indent: str) -> list[str]:
     return lines
 
 
-def _no_text(values: Sequence, name: str) -> Sequence:
+def no_text(values: Sequence, name: str) -> Sequence:
     """Return the values; TypeError for a text, whose characters would be taken for separate values."""
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{name}={values!r} must be a list or tuple, e.g. ({values!r},).")

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlpyt.utils.launching.halving import Trial, plain_number, promoted
+from rlpyt.utils.launching.halving import Trial, plain_number, promoted, steps_taken
 
 JOURNAL = "search.jsonl"
 
@@ -135,8 +135,7 @@ class History:
         elif event["outcome"] == "reached":
             trial.returns[event["rung"]][run_ID] = plain_number(event.get("return"))
             if len(trial.returns[event["rung"]]) == self.n_runs:
-                steps = sum(sum(each.steps.values()) for each in self.trials)
-                self.scored.append((steps, trial.number, event["rung"], trial.scores(self.n_runs)[event["rung"]]))
+                self.scored.append((steps_taken(self.trials), trial.number, event["rung"], trial.scores(self.n_runs)[event["rung"]]))
 
     def to_promote(self, at_least: int = 0) -> Trial | None:
         """Return the trial to promote now, or None, as `halving.promoted` does."""

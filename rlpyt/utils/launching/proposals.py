@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,7 +75,8 @@ class OptunaProposals:
 
     Optuna never changes a trial that has ended, but here a trial that paused may be promoted later. So the sampler sees a copy of the
     history in memory, in which paused trials have ended. The study in the directory, for Optuna's dashboard and other tools, gets each
-    trial as it is asked for, its scores by environment steps, and its end. It is made again from the search's journal if it is damaged.
+    trial as it is asked for, its scores by environment steps, and its end. It is made again from the search's journal if it is damaged, or
+    if a trial goes on that has ended in it, because the search had ended and has grown.
     """
 
     def __init__(self, space: Space, seed: int, exp_dir: Path) -> None:
@@ -102,28 +104,25 @@ class OptunaProposals:
         """Bring the study in the directory up to date."""
         with _quiet(self._optuna):
             try:
-                if self._study is None:
-                    self._study = self._open(history)
                 self._update(history)
             except Exception:  # Of any kind: the file is a copy, and may be damaged in any way.
+                self._study = None
                 with suppress(OSError):
                     os.remove(self._path)
-                self._study = self._open(history)
                 self._update(history)
 
     def close(self, history: History) -> None:
         """Tell the study in the directory how trials ended."""
         self.note(history)
         with _quiet(self._optuna):
-            for known in self._study.get_trials(deepcopy=False):
-                if known.state == self._optuna.trial.TrialState.RUNNING:
-                    trial = history.trials[known.number]
-                    scores, state = _finite(trial.scores(history.n_runs)), self._state(trial, history)
-                    if state != known.state:
-                        self._study.tell(known.number, scores[-1] if state.name == "COMPLETE" else None, state=state)
+            for known, trial in zip(self._study.get_trials(deepcopy=False), history.trials):
+                state = self._state(trial, history)
+                if not known.state.is_finished() and state.is_finished():
+                    score = trial.scores(history.n_runs)[-1] if state.name == "COMPLETE" else None
+                    self._study.tell(known.number, score, state=state)
 
-    def _open(self, history: History) -> Any:
-        """Return the study in the directory, made new unless it fits the history."""
+    def _open(self) -> Any:
+        """Return the study in the directory, made if necessary."""
         storages = self._optuna.storages
         for lock in self._path.parent.glob(f"{self._path.name}.lock*"):  # Of a launcher that was killed.
             lock.unlink()
@@ -131,28 +130,32 @@ class OptunaProposals:
             os.remove(self._path)
         storage = storages.JournalStorage(storages.journal.JournalFileBackend(str(self._path)))
         name = self._path.parent.name or "search"
-        study = self._optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-        known = study.get_trials(deepcopy=False)
-        fits = len(known) <= len(history.trials) and all(
-            each.params == self._params(trial) and len(each.intermediate_values) <= len(trial.returns)
-            for each, trial in zip(known, history.trials)
-        )
-        if not fits:
-            raise ValueError(f"{self._path} is of another search.")
-        return study
+        return self._optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
     def _update(self, history: History) -> None:
+        """Write what is new; ValueError if that is not possible, because the study is of another search, or an ended trial has gone on."""
+        self._study = self._open() if self._study is None else self._study
         known = self._study.get_trials(deepcopy=False)
+        if len(known) > len(history.trials) or not all(self._fits(each, trial, history) for each, trial in zip(known, history.trials)):
+            raise ValueError(f"{self._path} says what is not so.")
         for trial in history.trials[len(known) :]:
             self._study.enqueue_trial(self._params(trial))
             self._study.ask(self._distributions())
         for trial, each in zip(history.trials, self._study.get_trials(deepcopy=False)):
-            if each.state == self._optuna.trial.TrialState.RUNNING:
-                for rung, score in enumerate(_finite(trial.scores(history.n_runs))):
-                    if history.rungs[rung] not in each.intermediate_values:
-                        self._optuna.trial.Trial(self._study, each._trial_id).report(score, history.rungs[rung])
+            if not each.state.is_finished():
+                for steps, score in self._scores(trial, history).items():
+                    if steps not in each.intermediate_values:
+                        self._optuna.trial.Trial(self._study, each._trial_id).report(score, steps)
                 if trial.error is not None:
                     self._study.tell(each.number, state=self._optuna.trial.TrialState.FAIL)
+
+    def _fits(self, known: Any, trial: Trial, history: History) -> bool:
+        """Whether the study tells nothing wrong of a trial and, if the trial has ended there, all of it: it can get no more scores."""
+        scores = self._scores(trial, history)
+        if known.params != self._params(trial) or not known.intermediate_values.items() <= scores.items():
+            return False
+        has_failed = known.state == self._optuna.trial.TrialState.FAIL
+        return not known.state.is_finished() or (len(known.intermediate_values) == len(scores) and has_failed == (trial.error is not None))
 
     def _distributions(self) -> dict[str, Any]:
         return {name: self._distribution(range_) for name, range_ in zip(self._space.names, self._space.ranges.values())}
@@ -176,27 +179,25 @@ class OptunaProposals:
             return states.COMPLETE
         return states.PRUNED if scores or trial.error is not None else states.RUNNING
 
+    def _scores(self, trial: Trial, history: History) -> dict[int, float]:
+        """The scores of a trial by environment steps, up to the first that is no number."""
+        return dict(takewhile(lambda at: math.isfinite(at[1]), zip(history.rungs, trial.scores(history.n_runs))))
+
     def _frozen(self, trial: Trial, history: History) -> Any:
         """The trial as the sampler sees it. A failed trial has no scores, and so counts as worse than all others."""
-        scores = [] if trial.error is not None else _finite(trial.scores(history.n_runs))
+        scores = {} if trial.error is not None else self._scores(trial, history)
         state = self._state(trial, history)
         return self._optuna.trial.create_trial(
             params=self._params(trial),
             distributions=self._distributions(),
             state=state,
-            value=scores[-1] if state.name == "COMPLETE" else None,
-            intermediate_values=dict(zip(history.rungs, scores)),
+            value=list(scores.values())[-1] if state.name == "COMPLETE" else None,
+            intermediate_values=scores,
         )
 
 
 def _value(range_: AnyRange, proposed: Any) -> Any:
     return range_.values[proposed] if isinstance(range_, Choice) else range_.tidied(proposed)
-
-
-def _finite(scores: Sequence[float]) -> list[float]:
-    """Scores up to the first that is none."""
-    finite = [score for score in scores if math.isfinite(score)]
-    return finite if len(finite) == len(scores) else finite[: next(i for i, score in enumerate(scores) if not math.isfinite(score))]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils.launching.affinity import CODE
-from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, _no_text, _start
+from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, given_anew, no_text, only_launcher, start_in_slot
 from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
 from rlpyt.utils.launching.journal import JOURNAL, Journal
 from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
@@ -37,7 +37,7 @@ from rlpyt.utils.launching.space import Space
 from rlpyt.utils.launching.status import RunStatus, error_in, last_lines, plural, read_mark, run_status, says_complete
 from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
 from rlpyt.utils.launching.variant import as_saved, save_variant
-from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir, sole_writer
+from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
@@ -121,7 +121,7 @@ def run_search(
         rungs=rungs(int(max_steps), lowest, eta),
         eta=eta,
         runs_per_trial=int(runs_per_trial),
-        common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
+        common_args=[str(arg) for arg in no_text(common_args or (), "common_args")],
         seed=int(seed),
         proposals=proposals or "",
         set_egl_device=set_egl_device,
@@ -139,10 +139,7 @@ def rerun_search(exp_dir: str | os.PathLike, affinity_code: str | None = None) -
         See `run_search`. ValueError if `exp_dir` contains no search.
     """
     exp_dir = Path(exp_dir).absolute()
-    settings = read_settings_of(exp_dir)
-    if affinity_code is not None:
-        settings.affinity_code = affinity_code
-    return _run(settings, exp_dir)
+    return _run(given_anew(read_settings_of(exp_dir), affinity_code=affinity_code), exp_dir)
 
 
 def _run(settings: Settings, exp_dir: Path) -> Search:
@@ -155,11 +152,7 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
         elif exp_dir.is_dir() and any(not entry.name.startswith(".") for entry in exp_dir.iterdir()):  # Temporary files are hidden.
             raise ValueError(f"{exp_dir} is not empty, and no search: give the search another directory.")
         settings.proposals = settings.proposals or default_method()
-        exp_dir.mkdir(parents=True, exist_ok=True)
-        try:
-            stack.enter_context(sole_writer(exp_dir, f"The search in {exp_dir} is running already, by another launcher."))
-        except RuntimeError as error:
-            raise StillRunning(str(error)) from None
+        stack.enter_context(only_launcher(exp_dir, "search"))
         queue = _SearchQueue(exp_dir, settings, n_slots)
         stack.callback(queue.end)
         search = queue.search
@@ -170,7 +163,7 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
             f"({steps} steps), {n_slots} at a time. {settings.proposals.capitalize()} proposes.\n",
             sys.stdout,
         )
-        sweep = Sweep(queue, n_slots, lambda n: None, most_immediate_failures=MAX_IMMEDIATE_FAILURES * settings.runs_per_trial)
+        sweep = Sweep(queue, n_slots, most_immediate_failures=MAX_IMMEDIATE_FAILURES * settings.runs_per_trial)
         number = sweep.run()
     say(f"\n{printable(format_search(search), keep=chr(10))}\n", sys.stdout)
     if sweep.stopped_because:
@@ -217,8 +210,7 @@ class _SearchQueue:
         self._proposals = make_proposals(settings.proposals, self.search.space, settings.seed, exp_dir)
         self._journal = Journal(exp_dir / JOURNAL)
         self._next: tuple[Trial, int] | None = None
-        self._running: dict[str, tuple[Trial, int, int]] = {}  # name of a run -> trial, its rung, run_ID
-        self._first_rows: dict[str, dict[str, str]] = {}  # name of a run -> first row of its log before it was launched
+        self._running: dict[str, tuple[Trial, int, dict[str, str]]] = {}  # name of a run -> trial, run_ID, first row if it is to resume
         self._retries: Counter = Counter()
         self._is_closed = False
         self._tell(event="launch", at=_now(), n_slots=n_slots)
@@ -237,13 +229,11 @@ class _SearchQueue:
     # What the sweep asks -------------------------------------------------------------------------------------------
     def has_next(self) -> bool:
         """Whether a run is to be started now. This decides which one, so it is to be called only if a slot is free."""
-        while self._next is None and not self._is_closed:
-            job = self._choose()
-            if job is None:
-                return False
-            if not self._is_settled(*job):
-                self._next = job
-        return self._next is not None and not self._is_closed
+        if self._is_closed:
+            return False
+        while self._next is None and (job := self._choose()) is not None:
+            self._next = None if self._is_settled(*job) else job
+        return self._next is not None
 
     def take(self, slot: int) -> Run:
         """Return the run that `has_next` has decided on."""
@@ -253,20 +243,19 @@ class _SearchQueue:
         run = Run(
             name=f"trial_{trial.number}/run_{run_ID}",
             run_dir=log_dir / f"run_{run_ID}",
-            start=partial(_start, self._experiment, log_dir, run_ID, args),
+            start=partial(start_in_slot, self._experiment, log_dir, run_ID, args),
             pause_at=self._settings.rungs[trial.rung],
         )
         save_variant(self.search.variant(trial), log_dir)
         self._tell(event="begin", trial=trial.number, rung=trial.rung, run=run_ID, slot=slot, at=_now())
-        self._running[run.name] = trial, trial.rung, run_ID
-        self._first_rows[run.name] = _first_row(run.run_dir) if _has_snapshot(run.run_dir) else {}
+        self._running[run.name] = trial, run_ID, _first_row(run.run_dir) if _has_snapshot(run.run_dir) else {}
         return run
 
     def ended(self, run: Run, status: RunStatus) -> str | None:
         """Write how a run ended; return a line about its trial, if that has reached its rung or failed."""
-        trial, rung, run_ID = self._running.pop(run.name)
-        reached = reached_in(run.run_dir, self._settings.rungs[rung])
-        cannot_resume = self._why_not_resumable(run, status)
+        trial, run_ID, first_row = self._running.pop(run.name)
+        reached = reached_in(run.run_dir, self._settings.rungs[trial.rung])
+        cannot_resume = _why_not_resumable(run, status, first_row)
         if reached is not None and cannot_resume is not None:
             outcome: dict[str, Any] = dict(outcome="failed", error=cannot_resume, steps=status.steps)
         elif reached is not None and status.state in ("paused", "finished"):
@@ -276,7 +265,7 @@ class _SearchQueue:
             outcome = self._killed(run, status)
         else:
             outcome = dict(outcome="failed", error=status.error or "it has logged no row", steps=status.steps)
-        return self._ended(trial, rung, run_ID, _now(), outcome)
+        return self._ended(trial, run_ID, outcome)
 
     def close(self) -> None:
         """Start no more runs."""
@@ -285,7 +274,7 @@ class _SearchQueue:
     # Decisions -------------------------------------------------------------------------------------------------------
     def _choose(self) -> tuple[Trial, int] | None:
         """Return the trial and the run_ID to train next: of a trial on its way to a rung, of one to promote, or of a new one."""
-        running = {(trial.number, run_ID) for trial, _, run_ID in self._running.values()}
+        running = {(trial.number, run_ID) for trial, run_ID, _ in self._running.values()}
         for trial, run_ID in self._history.waiting():
             if (trial.number, run_ID) not in running:
                 return trial, run_ID
@@ -314,7 +303,7 @@ class _SearchQueue:
         elif state == "finished":
             outcome = dict(outcome="failed", error="it has logged no row", steps=None)
         if outcome:
-            self._ended(trial, trial.rung, run_ID, _now(), outcome)
+            self._ended(trial, run_ID, outcome)
         return bool(outcome)
 
     def _killed(self, run: Run, status: RunStatus) -> dict[str, Any]:
@@ -325,18 +314,10 @@ class _SearchQueue:
         why = status.error or error_in(last_lines(run.run_dir / "stderr.log", 100)) or "it was told to end"
         return dict(outcome="failed", error=f"{plural(MOST_RETRIES, 'time')} in a row: {why}", steps=status.steps)
 
-    def _why_not_resumable(self, run: Run, status: RunStatus) -> str | None:
-        """Return why the script of a run that ended well is not one for searches: it must resume and leave snapshots. None if it is."""
-        if status.state == "paused" and not _has_snapshot(run.run_dir):
-            return "it has paused without a snapshot, so it could not resume: let its log keep snapshots (snapshot_mode)"
-        before, after = self._first_rows.pop(run.name, {}), _first_row(run.run_dir)
-        if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in before.items()):
-            return "it has restarted instead of resuming: its script must give its runner resume_from=resume_from()"
-        return None
-
-    def _ended(self, trial: Trial, rung: int, run_ID: int, at: float, outcome: Mapping[str, Any]) -> str | None:
-        self._tell(event="end", trial=trial.number, rung=rung, run=run_ID, at=at, **outcome)
-        n_runs = self._history.n_runs
+    def _ended(self, trial: Trial, run_ID: int, outcome: Mapping[str, Any]) -> str | None:
+        """Write how a run ended on the way to its trial's rung; return a line to show, if any."""
+        rung, n_runs = trial.rung, self._history.n_runs
+        self._tell(event="end", trial=trial.number, rung=rung, run=run_ID, at=_now(), **outcome)
         if outcome["outcome"] == "interrupted" and not self._is_closed:
             return f"trial_{trial.number}/run_{run_ID} was killed: it is launched again"
         is_scored = outcome["outcome"] == "reached" and len(trial.returns[rung]) == n_runs
@@ -394,6 +375,20 @@ def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
     return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(last)}
 
 
+def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]) -> str | None:
+    """Return why the script of a run that ended well is not one for searches: it must resume, and leave snapshots. None if it is.
+
+    Args:
+        first_row: first row of its log before it was launched; empty if it had nothing to resume.
+    """
+    if status.state == "paused" and not _has_snapshot(run.run_dir):
+        return "it has paused without a snapshot, so it could not resume: let its log keep snapshots (snapshot_mode)"
+    after = _first_row(run.run_dir)
+    if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in first_row.items()):
+        return "it has restarted instead of resuming: its script must give its runner resume_from=resume_from()"
+    return None
+
+
 def _has_snapshot(run_dir: Path) -> bool:
     return run_dir.is_dir() and bool(snapshot_files(run_dir))
 
@@ -411,14 +406,14 @@ def _remove_old_replay(run_dir: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _wait_for_runs(search: Search, is_late: Callable[[float], bool] = lambda seconds: seconds > SAVE_GRACE + END_GRACE) -> None:
+def _wait_for_runs(search: Search) -> None:
     """Wait until the runs of a launcher that was killed have ended, as the system tells them to; StillRunning if they do not."""
-    began = time.monotonic()
+    deadline = time.monotonic() + SAVE_GRACE + END_GRACE
     for trial in search.trials:
         for run_ID in range(search.history.n_runs):
             run_dir = search.trial_dir(trial) / f"run_{run_ID}"
             while run_dir.exists() and run_status(run_dir).state == "running":
-                if is_late(time.monotonic() - began):
+                if time.monotonic() > deadline:
                     raise StillRunning(f"{run_dir} is still running: wait until it has ended, or end it.")
                 time.sleep(_POLL)
 

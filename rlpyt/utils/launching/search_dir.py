@@ -122,8 +122,7 @@ class Search:
         """Return the command that trains with the settings of a trial; None if the search was given no such command."""
         if not self.settings.train_command:
             return None
-        changes = self.space.variant(self.space.values(trial.values))
-        settings = [f"{section}.{name}={value!r}" for section, values in changes.items() for name, value in values.items()]
+        settings = [f"{section}.{name}={value!r}" for section, values in self.variant(trial).items() for name, value in values.items()]
         return shlex.join([*self.settings.train_command, *settings])
 
     def trial_dir(self, trial: Trial) -> Path:

@@ -99,7 +99,7 @@ class Queue(Protocol):
         """Take note of the end of a run; return a line to show, if any."""
 
     def close(self) -> None:
-        """Start no more runs."""
+        """Start no more runs; those that end from now on may have been told to."""
 
 
 class InOrder:
@@ -255,8 +255,11 @@ class _Attempt:
 
     def is_over(self) -> bool:
         """Whether the process and its leftover processes have ended; leftover processes are killed when their time is up."""
-        if not self.has_ended() or self.ended is None or self.process is None or not self.process.has_leftovers():
-            return self.has_ended()
+        if not self.has_ended():
+            return False
+        if self.process is None or not self.process.has_leftovers():
+            return True
+        assert self.ended is not None
         late = time.time() - self.ended - LEFTOVER_GRACE
         if late > 0:
             self.send(signal.SIGKILL)
@@ -332,7 +335,7 @@ class Sweep:
     """Runs that take turns in the slots of a machine.
 
     Args:
-        runs: all runs, in their order, or a `Queue`; those marked as finished are skipped.
+        queue: decides what runs; runs marked as finished are skipped.
         n_slots: number of simultaneous runs.
         on_launch: called with the number of runs launched so far, including skipped ones.
         stream: where events are shown line by line; a terminal also shows a line for each running run below them.
@@ -341,16 +344,16 @@ class Sweep:
 
     def __init__(
         self,
-        runs: Sequence[Run] | Queue,
+        queue: Queue,
         n_slots: int,
-        on_launch: Callable[[int], None],
+        on_launch: Callable[[int], None] = lambda n: None,
         stream: TextIO | None = None,
         most_immediate_failures: int = MAX_IMMEDIATE_FAILURES,
     ) -> None:
         self.n_launched = 0
         self.stopped_because: str | None = None
         self._on_launch = on_launch
-        self._queue = InOrder(runs) if isinstance(runs, Sequence) else runs
+        self._queue = queue
         self._most_immediate_failures = most_immediate_failures
         self._free = list(range(n_slots))
         self._running: list[_Attempt] = []
@@ -373,6 +376,7 @@ class Sweep:
                 while (self._running or self._queue.has_next()) and interrupt.signal is None and self._error is None:
                     self._step(REFRESH, launch=True)
                 if self._running:
+                    self._queue.close()
                     reason = signal.Signals(interrupt.signal).name if interrupt.signal else repr(self._error)
                     ending = f"ending {plural(len(self._running), 'run')}, with time to save"
                     self._display.line(f"{reason}: {ending}. Ctrl-C again ends at once.")

@@ -598,7 +598,7 @@ def test_slots_of_runs_that_end_together_are_used_again_together(train, tmp_path
 
 
 def test_waiting_for_less_than_no_time_ends(train):
-    assert sweep.Sweep([], 1, print)._wait(-0.5) is None
+    assert sweep.Sweep(sweep.InOrder([]), 1)._wait(-0.5) is None
 
 
 @full

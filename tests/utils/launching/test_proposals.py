@@ -88,6 +88,25 @@ def test_the_study_in_the_directory_tells_scores_and_ends(tmp_path):
     assert [each.state.name for each in trials()] == ["COMPLETE", "FAIL", "PRUNED", "COMPLETE", "PRUNED", "PRUNED", "PRUNED"]
 
 
+def test_a_trial_that_goes_on_after_the_end_of_the_search_goes_on_in_the_study(tmp_path):
+    optuna = pytest.importorskip("optuna")
+    proposals = make_proposals("optuna", SPACE, 0, tmp_path)
+    history = history_of(proposals, 3, promote=lambda number: False)
+    proposals.close(history)
+    proposals = make_proposals("optuna", SPACE, 0, tmp_path)  # Launched again, with more trials.
+    add(history, proposals)
+    history.apply(dict(event="promote", trial=1, rung=1))
+    history.apply({"event": "end", "trial": 1, "rung": 1, "run": 0, "at": 0.0, "steps": 30, "outcome": "reached", "return": 7.0})
+    history.apply(dict(event="promote", trial=2, rung=1))
+    history.apply(dict(event="end", trial=2, rung=1, run=0, at=0.0, steps=30, outcome="failed", error="ValueError"))
+    proposals.note(history)
+    proposals.close(history)
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / OPTUNA_JOURNAL)))
+    there = optuna.load_study(study_name=tmp_path.name, storage=storage).trials
+    assert [each.state.name for each in there] == ["PRUNED", "COMPLETE", "FAIL", "PRUNED"]
+    assert there[1].value == 7.0 and there[1].intermediate_values == dict(zip(RUNGS, history.trials[1].scores(1)))
+
+
 @pytest.mark.parametrize(
     "damage", [lambda text: text[: len(text) // 2 + 3], lambda text: "{}\n" + text, lambda text: text + '{"op_code"', lambda text: ""]
 )

@@ -58,6 +58,8 @@ def write(path, text):
     os.replace(path + ".new", path)
 
 
+if do == "wait":
+    time.sleep(60)
 if do == "kill itself at once":
     os.kill(os.getpid(), 9)
 if do == "fail" and rate > 0.1:
@@ -280,6 +282,17 @@ def test_after_a_signal_it_goes_on(train, tmp_path, uninterrupted, number):
     assert len(rerun_search(exp_dir).trials) == 9
     assert result(exp_dir) == uninterrupted
     check_nothing_was_lost_or_done_twice(exp_dir)
+
+
+def test_runs_that_the_launcher_ends_are_interrupted_and_not_said_to_be_killed(train, tmp_path):
+    exp_dir = tmp_path / "exp"
+    launcher = Launcher(lambda: search(train, exp_dir, "wait"), tmp_path)
+    wait_for_events(exp_dir, 3)  # The third one begins the run.
+    launcher.send(signal.SIGINT)
+    assert launcher.wait() == 128 + signal.SIGINT
+    said = launcher.output.read_text()
+    assert "trial_0/run_0 interrupted after" in said and f"To go on: rlpyt resume {exp_dir}" in said
+    assert "was killed" not in said and "is launched again" not in said
 
 
 @pytest.mark.parametrize("n_kills", thinned([3, 20], quick=[3]))

@@ -34,7 +34,8 @@ class CompletedCollector(Completed):
         gpu: whether it is for samplers with an action server; None if it is for any sampler.
         envs: its environments.
         steps_vectors: whether its loop steps a vector of environments as a whole.
-        completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended; None if not recorded.
+        completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended, as pairs or as an int
+            array [k,2]; None if not recorded.
     """
 
     mid_batch_reset: bool | None = None

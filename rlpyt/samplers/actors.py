@@ -380,7 +380,7 @@ class RemoteActor:
 
     def request(self, t: int) -> None:
         """Tell the server that observation `t` is in place."""
-        self.signals.tell_server()
+        self.signals.to_server.release()
 
     def receive(self, t: int) -> Any:
         """Wait for the actions of step `t`, and return what environments get, a numpy structure ``[B,...]``."""
@@ -399,7 +399,7 @@ class RemoteActor:
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
         self.signals.left[0] = True
-        self.signals.tell_server()
+        self.signals.to_server.release()
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:

@@ -262,6 +262,7 @@ class ParallelSamplerBase(BaseSampler):
             for share in shares:
                 if share and isinstance(EnvCls, VectorEnvs):
                     EnvCls.check_share(len(share), f"a worker has {len(share)} of {total} ({n_workers} workers)")
+        self._check_acts_as_ready(max(map(len, columns)))
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [
             dict(

@@ -24,7 +24,11 @@ from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.types import Agent, CompletedAgent
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.structures import named_leaves
+
+kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
+MANY = 256  # Environments for which a compiled loop is faster than some calls of numpy, and worth the import of numba.
 
 
 class ActorRow(NamedTuple):
@@ -135,6 +139,9 @@ class LocalActor:
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
         self._leaves: Sequence = ()  # Of agent_info, between `act` and `record`.
         self._remembers = CompletedAgent(agent).remembers_envs
+        is_number = isinstance(prev_action, np.ndarray) and prev_action.ndim == 1
+        self._ended = np.zeros(len(prev_reward), np.int64) if is_number and len(prev_reward) >= MANY else None  # Memory.
+        self._null = prev_action.dtype.type(null_action) if is_number else None
 
     def begin(self, itr: int) -> None:
         """Get ready for a batch, or an evaluation."""
@@ -158,11 +165,22 @@ class LocalActor:
         if t == 0:
             return
         row = self.rows[t - 1]
+        ended = self._see(row)
+        if len(ended):
+            self._end_episodes(t - 1, row, ended)
+
+    def _see(self, row: ActorRow) -> np.ndarray:
+        """Write what the agent sees after a row: null action and no reward where an episode ended, in environments [k], the result."""
+        if self._ended is not None:
+            args = row.action, row.reward, row.done, self.prev_action, self.prev_reward, self._null, self._ended
+            return self._ended[: kernels.null_after_done(*args)]
         self.prev_action[...] = row.action  # As it is stored, whatever an environment did with its copy.
         self.prev_reward[...] = row.reward
         (ended,) = row.done.nonzero()
         if len(ended):
-            self._end_episodes(t - 1, row, ended)
+            self.prev_action[ended] = self.null_action
+            self.prev_reward[ended] = 0
+        return ended
 
     def receive(self, t: int) -> Any:
         """Choose the actions for step `t` and record them; return what environments get, a numpy structure ``[B,...]``."""
@@ -189,7 +207,7 @@ class LocalActor:
         row = self.rows[t]
         leaves = _checked_leaves("action", action, row.action_leaves)
         self._leaves = () if row.agent_info_leaves is None else _checked_leaves("agent_info", agent_info, row.agent_info_leaves)
-        if leaves[0].device.type != "cpu":
+        if not leaves[0].is_cpu:
             from rlpyt.utils.packing import to_cpu  # Here, because environment workers use this module without torch.
 
             leaves, self._leaves = to_cpu((tuple(leaves), tuple(self._leaves)))
@@ -216,10 +234,13 @@ class LocalActor:
     def leave(self) -> None:
         """Nothing to do."""
 
-    def value(self, observation: Any) -> np.ndarray:
-        """Return the value of an observation that follows the previous actions, float32 ``[B]``; no state advances."""
+    def value(self, observation: Any, prev: tuple | None = None) -> np.ndarray:
+        """Return the value of an observation that follows previous actions and rewards `prev`, float32 ``[B]``; no state advances.
+
+        `prev` are tensors [B,...]; None for those that the agent sees.
+        """
         with self.in_share():
-            return self.agent.value(observation, *self._prev).cpu().numpy()  # type: ignore[attr-defined]
+            return self.agent.value(observation, *(prev or self._prev)).cpu().numpy()  # type: ignore[attr-defined]
 
     def in_share(self) -> AbstractContextManager[None]:
         """Return a context in which the agent is asked about these environments only."""
@@ -230,9 +251,7 @@ class LocalActor:
             destination.copy_(leaf)
 
     def _end_episodes(self, t: int, row: ActorRow, ended: np.ndarray) -> None:
-        """After step `t`: reset what the agent sees and remembers of the environments that are done, `ended` [k]."""
-        self.prev_action[ended] = self.null_action
-        self.prev_reward[ended] = 0
+        """After step `t`: reset what the agent remembers of the environments that are done, `ended` [k]."""
         if not self._remembers:
             return
         with self.in_share():
@@ -306,7 +325,9 @@ class BatchActor(LocalActor):
         observation = buffer_func(self.batch.env.next_observation[t], np.copy)
         n_before = np.count_nonzero(self.batch.env.timeout[:t, truncated], axis=0)
         observation[truncated] = self.batch.final_observation[n_before, truncated]
-        self.batch.agent.timeout_value[t, truncated] = self.value(torchify_buffer(observation))[truncated]
+        row = self.rows[t]
+        prev = torchify_buffer(row.action), torchify_buffer(row.reward)
+        self.batch.agent.timeout_value[t, truncated] = self.value(torchify_buffer(observation), prev)[truncated]
 
 
 class EvalActor(LocalActor):
@@ -359,7 +380,7 @@ class RemoteActor:
 
     def request(self, t: int) -> None:
         """Tell the server that observation `t` is in place."""
-        self.signals.tell_server()
+        self.signals.to_server.release()
 
     def receive(self, t: int) -> Any:
         """Wait for the actions of step `t`, and return what environments get, a numpy structure ``[B,...]``."""
@@ -378,11 +399,13 @@ class RemoteActor:
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
         self.signals.left[0] = True
-        self.signals.tell_server()
+        self.signals.to_server.release()
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
     """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit their destinations."""
+    if structure is None and not destinations:
+        return []
     leaves = buffer_leaves(structure) if isinstance(structure, tuple) or structure is None else [structure]
     if len(leaves) != len(destinations):
         raise ValueError(

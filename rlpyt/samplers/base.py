@@ -34,7 +34,8 @@ class CompletedCollector(Completed):
         gpu: whether it is for samplers with an action server; None if it is for any sampler.
         envs: its environments.
         steps_vectors: whether its loop steps a vector of environments as a whole.
-        completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended; None if not recorded.
+        completed_at: for each TrajInfo that `collect_batch` returned, the row and column where the episode ended, as pairs or as an int
+            array [k,2]; None if not recorded.
     """
 
     mid_batch_reset: bool | None = None
@@ -86,6 +87,7 @@ class BaseSampler(Recorded):
     itr = -1  # Number of the newest batch.
     _db_idx = 0  # Which of the batches is being filled.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
+    _n_ready: int | None = None  # For how many environments of a vector the agent acts at a time.
     _restarted: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
     _has_said_so = False  # Whether the log says that a resumed run begins new episodes.
     stop: Any = None  # Array [1] bool, written by `stop_evaluation`, read by evaluation collectors.
@@ -212,13 +214,19 @@ class BaseSampler(Recorded):
             needed = kinds[0 if self.alternating else 1]
             raise ValueError(f"{type(self).__name__} needs a recurrent agent {needed}, which {type(agent).__name__} is not.")
 
-    def _check_acts_as_ready(self, agent: Agent) -> None:
-        """Raise ValueError if the agent cannot act for the environments of a vector that are ready, while others step."""
+    def _check_acts_as_ready(self, n_columns: int) -> None:
+        """Raise ValueError if the agent has to act for the environments of a vector that are ready, while others step, and cannot.
+
+        `n_columns` is the largest number of columns of a process. If no more than these are to be ready at a time, they step together.
+        """
+        if self._n_ready is None or self._n_ready >= n_columns:
+            return
+        agent = self.agent
         vector = "The vector that EnvCls makes steps some of its environments at a time (batch_size of EnvPool, n_ready)"
         if self.gpu:
             raise ValueError(
                 f"{vector}, for an agent in the same process: take SerialSampler or CpuSampler. For the action server of "
-                f"{type(self).__name__}, leave that number out."
+                f"{type(self).__name__}, leave that number, {self._n_ready}, out: a process has {n_columns} environments."
             )
         if not self.mid_batch_reset:
             raise ValueError(
@@ -265,8 +273,7 @@ class BaseSampler(Recorded):
                     f"{self.CollectorCls.__name__} resets environments between batches, but the vector that EnvCls makes cannot reset some "
                     "of its environments: take a collector that resets environments within batches, such as CpuResetCollector."
                 )
-            if CompletedEnv(env).n_ready is not None:
-                self._check_acts_as_ready(agent)
+            self._n_ready = CompletedEnv(env).n_ready
             agent.initialize(checked_spaces(env), share_memory=share_agent, global_B=self._global_B, env_ranks=self._env_ranks)
             self._null_action = env.action_space.null_value()
             self._batches = [

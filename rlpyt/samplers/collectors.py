@@ -83,6 +83,12 @@ class TrainingCollector(ResumableCollector):
         """Return whether `collect_batch` is that of this class. An override may replace the loop, or only extend it."""
         return cls.collect_batch is TrainingCollector.collect_batch
 
+    def state_dict(self, agent_inputs: AgentInputs, traj_infos: list) -> dict:
+        """Return the state of environments and statistics between two batches; see `ResumableCollector.state_dict`."""
+        if self._tracker is not None:
+            self._tracker.store()
+        return super().state_dict(agent_inputs, traj_infos)
+
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor | ReadyActors:
         """Return who chooses the actions: the agent in this process, or an action server."""
         space = self.envs[0].action_space
@@ -118,7 +124,10 @@ class TrainingCollector(ResumableCollector):
         self._refuse(reward_fault(self.samples_np))
         self._refuse(timeout_fault(self.samples_np))
         self.check_observations()
-        return agent_inputs, traj_infos, self._tracker.end_batch(self.samples_np, completed)
+        completed = self._tracker.end_batch(self.samples_np, completed)
+        if not self.records_ends():  # An override of this method may read them.
+            self._tracker.store()
+        return agent_inputs, traj_infos, completed
 
     def _fill(self, rows: list[Row], actor: BatchActor | RemoteActor, completed: list) -> None:
         """Fill the batch, all environments in lockstep; append the TrajInfos of the episodes that end to `completed`."""
@@ -144,10 +153,11 @@ class TrainingCollector(ResumableCollector):
         actor.finish()
 
     @property
-    def completed_at(self) -> list[tuple[int, int]]:
-        """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``."""
+    def completed_at(self) -> list[tuple[int, int]] | np.ndarray:
+        """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``, or rows of an array."""
         if isinstance(self._tracker, VectorTracker) and not self._ends:
-            return [(t, self._calls.env_ranks[b]) for t, b in zip(*(x.tolist() for x in self._tracker.ends))]
+            rows, columns = self._tracker.ends
+            return np.stack([rows, np.asarray(self._calls.env_ranks)[columns]], axis=1)
         return self._ends
 
     @completed_at.setter
@@ -158,8 +168,7 @@ class TrainingCollector(ResumableCollector):
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
         self._ends = []
-        B, at_once = len(self.envs), isinstance(self._tracker, VectorTracker)
-        self._n_timeouts, self._n_terminals = (np.zeros(B, np.int64) if at_once else [0] * B for _ in range(2))
+        self._n_timeouts, self._n_terminals = (np.zeros(len(self.envs), np.int64) for _ in range(2))
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
@@ -173,7 +182,7 @@ class TrainingCollector(ResumableCollector):
         and agents know what such values mean.
         """
         floats = self._views[id(self.samples_np)].floats
-        self._refuse(floats.fault(int(max(self._n_timeouts)), int(max(self._n_terminals))))
+        self._refuse(floats.fault(self._n_timeouts, self._n_terminals))
 
     def _refuse(self, fault: Fault | None) -> None:
         """Raise ValueError, naming environment and step, for a fault."""

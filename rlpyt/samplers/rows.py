@@ -191,11 +191,11 @@ class FloatLeaves:
             for x in (batch.env.observation[:1], batch.env.next_observation, batch.final_observation, batch.terminal_observation)
         )
 
-    def fault(self, *n_slots: int) -> Fault | None:
+    def fault(self, *n_slots: np.ndarray) -> Fault | None:
         """Find an observation that is NaN or infinite.
 
         Args:
-            n_slots: how many slots are in use of final observations, and of terminal ones.
+            n_slots: for final observations and for terminal ones, how many slots of each column are in use, int [B].
         """
         for name, leaf in self._first:
             if (where := first_not_finite(leaf)) is not None:
@@ -204,9 +204,9 @@ class FloatLeaves:
             if (where := first_not_finite(leaf)) is not None:
                 when = "after a reset" if self._done[where[:2]] else "observed"
                 return self._fault(name, leaf, where, t=where[0], when=f"{when} at the end of {{}}")
-        for floats, n in zip(self._slots, n_slots):
-            for name, leaf in floats if n else ():
-                if (where := first_not_finite(leaf[:n])) is not None:
+        for floats, used in zip(self._slots, n_slots):
+            for name, leaf in floats:
+                if (n := used.max()) and (where := first_not_finite(leaf[:n])) is not None:
                     return self._fault(name, leaf, where, t=None, when="at the end of an episode, in {}")
         return None
 

@@ -104,20 +104,28 @@ class GroupSignals:
         return [self.obs_ready, *self.act_ready]
 
 
+class Numbered:
+    """A semaphore each of whose releases has the same number."""
+
+    def __init__(self, semaphore: Semaphore, number: int) -> None:
+        self._semaphore, self._number = semaphore, number
+
+    def release(self) -> None:
+        """Count up by 1."""
+        self._semaphore.release(self._number)
+
+
 class WorkerSignals:
     """The ends of the signals that worker `number` of a group holds; `left` [1] and `abandoned` [1] are in shared memory.
 
-    `to_server` is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names here, because loops that use
-    `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the step buffer.
+    `to_server`, which says who gives a signal, is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names
+    here, because loops that use `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the
+    step buffer.
     """
 
     def __init__(self, number: int, to_server: Semaphore, from_server: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
-        self.number = number
-        self.to_server, self.from_server, self.left, self.abandoned = to_server, from_server, left, abandoned
-
-    def tell_server(self) -> None:
-        """Give the signal obs_ready."""
-        self.to_server.release(self.number)
+        self.to_server = Numbered(to_server, number)
+        self.from_server, self.left, self.abandoned = from_server, left, abandoned
 
     def __getattr__(self, name: str) -> Any:
         if name in ("obs_ready", "act_ready", "stop_eval"):

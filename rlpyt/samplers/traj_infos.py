@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from rlpyt.types import TrajInfo
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import AttrDict
+from rlpyt.utils.lazy import LazyModule
+
+kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
 
 
 def has_own_step(TrajInfoCls: Any) -> bool:
@@ -66,6 +70,9 @@ class _BatchTracker:
             self._first[b] = 0
         return completed
 
+    def store(self) -> None:
+        """Nothing to do: the TrajInfos have what is summed up so far."""
+
     def _sum_up(self, b: int, end: int, samples: Any) -> None:
         first, info = self._first[b], self.traj_infos[b]
         self._first[b] = end
@@ -115,14 +122,17 @@ class _StepTracker:
         """Return the TrajInfos `completed` in this batch; the others keep what they need."""
         return completed
 
+    def store(self) -> None:
+        """Nothing to do: the TrajInfos have been told about every step."""
+
 
 class VectorTracker:
     """Does what `_BatchTracker` does, for all environments at once when the batch ends; with the same results.
 
-    Written one after the other, the columns of a batch are one array [B*T]. A part of it is an episode, as far as it lies in this batch:
-    parts begin with a column, and after the end of an episode.
+    What is summed up so far is in arrays. `store` writes it into the TrajInfos, from which the next batch reads it again.
 
-    Rewards are float32, so that their sums in float64 do not depend on the order. Those of fields of env_info that are float64 do.
+    Rewards are float32, so that their sums in float64 do not depend on the order. Discounted ones do, and fields of env_info; they are
+    added in the order of `_BatchTracker`. A *part* of an episode, for these, is what lies in one batch.
 
     Attributes:
         looks_at_observations: whether `terminate` of the class does, so that `finish` must be told the last ones of episodes.
@@ -133,186 +143,184 @@ class VectorTracker:
 
     def __init__(self, TrajInfoCls: Any, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
-        self.traj_infos = traj_infos  # What is summed up so far.
+        self.traj_infos = traj_infos
         self.looks_at_observations = TrajInfoCls.terminate is not TrajInfo.terminate
         self.ends: tuple[np.ndarray, ...] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._finals: list = []  # The last observations of episodes, in order.
-        self._has_own_init = TrajInfoCls.__init__ is not TrajInfo.__init__
+        self._is_lazy = TrajInfoCls.__init__ is TrajInfo.__init__ and not self.looks_at_observations
+        self._running = np.zeros(len(traj_infos), kernels.SUMS)
+        self._sums: dict[str, np.ndarray] = {}  # Other sums of the running episodes, [B].
+        self._is_stored = True  # Whether `traj_infos` have the sums, and the arrays do not.
+        self._ended = self._running[:0]  # Memory.
         self._powers = np.ones(0)  # Of the discount.
-        self._memory: Any = None  # For rewards of a batch.
 
     def finish(self, columns: np.ndarray, observation: Any) -> None:
         """The episodes of environments `columns` [k] ended with these observations, arrays [B,...]; for `looks_at_observations`."""
         final = buffer_func(observation, lambda x: x[columns])
         self._finals += [buffer_func(final, lambda x, i=i: x[i]) for i in range(len(columns))]
 
-    def end_batch(self, samples: Any, completed: list) -> Sequence:
+    def end_batch(self, samples: Any, completed: list) -> list:
         """Return the TrajInfos of the episodes that ended in this batch, in order; sum up what will be overwritten."""
         env = samples.env
-        T, B = env.reward.shape
-        self.ends = rows, columns = (env.done if env.valid is None else env.done & env.valid).nonzero()
-        is_end = np.zeros(B * T + 1, bool)  # Before which elements an episode has ended.
-        is_end[columns * T + rows + 1] = True
-        is_start = is_end.copy()
-        is_start[::T] = True
-        (bounds,) = is_start.nonzero()
-        starts, stops = bounds[:-1], bounds[1:]
-        has_ended = is_end[stops]
-        (ended,), (running,) = has_ended.nonzero(), (~has_ended).nonzero()
-        by_column = np.argsort(columns.astype(np.uint16 if B < 2**16 else np.int64), kind="stable")  # Short numbers are sorted by radix.
-        ended[by_column] = ended.copy()  # In the order of time.
-        parts, columns = self._sum_up(env, starts, stops), starts // T
-        if self._has_own_init or self.looks_at_observations:
-            return self._finished(parts, columns, ended, running)
-        self._go_on(parts, (starts % T == 0).nonzero()[0])
-        self._store(parts, columns[running], running)
-        return FinishedInfos(self.TrajInfoCls, parts, ended)
+        if self._is_stored:
+            self._load()
+        if len(self._ended) < env.reward.size:
+            self._ended = np.zeros(env.reward.size, kernels.SUMS)
+        ended = self._ended[: kernels.sum_up(env.reward, env.done, env.valid, self._running, self._ended)].copy()
+        self.ends = ended["t"], ended["b"]
+        if not self._is_lazy:
+            return self._finished(env, ended)
+        discount = self.TrajInfoCls._discount
+        fields = {name: ended[name] for name in _COUNTED}
+        if discount == 1:
+            fields["DiscountedReturn"], fields["_cur_discount"] = ended["Return"], np.ones(len(ended))
+        if discount != 1 or self.TrajInfoCls.env_info_sums:
+            fields.update(self._add_parts(env, ended))
+        return FinishedInfos(self.TrajInfoCls, fields)
 
-    def _sum_up(self, env: Any, starts: np.ndarray, stops: np.ndarray) -> _Parts:
-        """Return the sums over parts of columns, which begin and end at these elements."""
-        T = len(env.reward)
-        first = starts if env.valid is None else starts + ~env.valid[starts % T, starts // T]  # An episode begins after a blank row.
-        lengths, discount = stops - first, self.TrajInfoCls._discount
-        longest = int(lengths.max())
-        if len(self._powers) < longest:
-            self._powers = discount ** np.arange(longest)
-        reward = self._memory = _by_column(env.reward, self._memory if discount == 1 else None)  # Else TrajInfos read it later.
-        returns, is_nonzero = np.add.reduceat(reward, starts), reward != 0
-        n_nonzero = stops - starts if is_nonzero.all() else np.add.reduceat(is_nonzero.astype(np.int64), starts)
-        fields = dict(Length=lengths, Return=returns, NonzeroRewards=n_nonzero)
-        for field, name in self.TrajInfoCls.env_info_sums:
-            x = getattr(env.env_info, name)
-            in_order = x.dtype == np.float64
-            fields[field] = _sums_in_order(_by_column(x), first, lengths) if in_order else np.add.reduceat(_by_column(x), starts)
-        decay = np.concatenate([[1.0], self._powers * discount])[lengths]
-        return _Parts(fields, returns, reward, first, None if discount == 1 else self._powers, decay)
-
-    def _go_on(self, parts: _Parts, first: np.ndarray) -> None:
-        """Add what is summed up so far to the `first` [B] part of each column."""
-        for name, values in (*parts.fields.items(), ("DiscountedReturn", parts.discounted_before)):
-            values[first] += [info[name] for info in self.traj_infos]
-        parts.discount_before[first] = [info["_cur_discount"] for info in self.traj_infos]
-
-    def _store(self, parts: _Parts, columns: np.ndarray, running: np.ndarray) -> None:
-        """Store the sums of `running` [k] parts in the TrajInfos of `columns` [k]; those of others are as new."""
-        new = self.TrajInfoCls()
-        fields = {name: values[running] for name, values in parts.fields.items()}
-        fields["DiscountedReturn"] = parts.discounted(running)
-        fields["_cur_discount"] = parts.discount_before[running] * parts.decay[running]
+    def store(self) -> None:
+        """Write what is summed up so far into the TrajInfos. Until the next batch ends, it may be changed there."""
+        if self._is_stored:
+            return
+        fields = {**{name: self._running[name] for name in _COUNTED}, **self._sums}
+        fields.setdefault("DiscountedReturn", fields["Return"])
         for name, values in fields.items():
-            of_all = np.full(len(self.traj_infos), new[name], values.dtype)
-            of_all[columns] = values
-            for info, value in zip(self.traj_infos, of_all.tolist()):
+            for info, value in zip(self.traj_infos, values.tolist()):
                 info[name] = value
+        self._is_stored = True
 
-    def _finished(self, parts: _Parts, columns: np.ndarray, ended: np.ndarray, running: np.ndarray) -> list:
-        """Return the TrajInfos of the parts that have `ended` [k]; add the sums of those `running` to theirs."""
+    def _load(self) -> None:
+        """Read from the TrajInfos what is summed up so far. One with a constructor of its own keeps it, and the arrays begin with zeros."""
+        names = [field for field, _ in self.TrajInfoCls.env_info_sums]
+        names += [] if self.TrajInfoCls._discount == 1 else ["DiscountedReturn", "_cur_discount"]
+        for name in _COUNTED:
+            self._running[name] = [info[name] for info in self.traj_infos] if self._is_lazy else 0
+        self._sums = {name: np.array([info[name] for info in self.traj_infos], np.float64) for name in names if self._is_lazy}
+        self._is_stored = False
+
+    def _add_parts(self, env: Any, ended: np.ndarray) -> dict[str, np.ndarray]:
+        """Add this batch to `_sums`; return those of the episodes that `ended` [k]."""
+        k, sums = len(ended), self._sums
+        parts = np.concatenate([ended, self._running])
+        is_continued, b = parts["is_continued"].astype(bool), parts["b"]
+        values = self._of_parts(env, parts)
+        before = {name: np.where(is_continued, sums[name][b], float(name == "_cur_discount")) for name in sums}
+        after = {name: before[name] + values[name] for name, _ in self.TrajInfoCls.env_info_sums}
+        if "_cur_discount" in sums:
+            after["DiscountedReturn"] = before["DiscountedReturn"] + before["_cur_discount"] * values["DiscountedReturn"]
+            after["_cur_discount"] = before["_cur_discount"] * values["_cur_discount"]
+        self._sums = {name: x[k:] for name, x in after.items()}
+        return {name: x[:k] for name, x in after.items()}
+
+    def _of_parts(self, env: Any, parts: np.ndarray) -> dict[str, np.ndarray]:
+        """Return sums [p] for `parts` (SUMS [p]) of episodes: of fields of env_info, and of discounted rewards; and the discount behind."""
+        T, discount = len(env.reward), self.TrajInfoCls._discount
+        if len(self._powers) < T:
+            self._powers = discount ** np.arange(T)
+        lengths = parts["t"] + 1 - parts["start"]
+        starts = parts["b"] * T + parts["start"]
+        by_length = [(int(n), (lengths == n).nonzero()[0]) for n in np.unique(lengths)]
+
+        def summed(x: np.ndarray, add: Any) -> np.ndarray:
+            column_by_column, sums = np.ascontiguousarray(x.T, np.float64).ravel(), np.zeros(len(parts))
+            for n, which in by_length:
+                sums[which] = add(column_by_column[starts[which, None] + np.arange(n)], n)
+            return sums
+
+        values = {
+            field: summed(getattr(env.env_info, name), lambda rows, n: np.add.reduce(rows, axis=1))
+            for field, name in self.TrajInfoCls.env_info_sums
+        }
+        values["DiscountedReturn"] = summed(env.reward, lambda rows, n: np.vecdot(rows, self._powers[:n]))
+        values["_cur_discount"] = np.concatenate([[1.0], self._powers * discount])[lengths]
+        return values
+
+    def _finished(self, env: Any, ended: np.ndarray) -> list:
+        """Return the TrajInfos of the episodes that `ended` [k], whose class has a constructor, or a `terminate`, of its own."""
         infos, completed, finals = self.traj_infos, [], self._finals or [None] * len(ended)
-        self._finals = []
-        for k, i in enumerate([*ended.tolist(), *running.tolist()]):
-            b = columns[i]
+        self._finals, self._is_stored = [], True
+        parts = np.concatenate([ended, self._running])
+        values = {**{name: parts[name] for name in _COUNTED}, **self._of_parts(env, parts)}
+        discounted, decay = values.pop("DiscountedReturn").tolist(), values.pop("_cur_discount").tolist()
+        lists = {name: x.tolist() for name, x in values.items()}
+        for i, b in enumerate(parts["b"].tolist()):
             info = infos[b]
-            for name, values in parts.fields.items():
-                info[name] += values[i].item()
-            info.DiscountedReturn += info._cur_discount * parts.own_discounted(i)
-            info._cur_discount *= parts.decay[i].item()
-            if k < len(ended):
+            for name, x in lists.items():
+                info[name] += x[i]
+            info.DiscountedReturn += info._cur_discount * discounted[i]
+            info._cur_discount *= decay[i]
+            if i < len(ended):
                 infos[b] = self.TrajInfoCls()
-                completed.append(info.terminate(finals[k]))
+                completed.append(info.terminate(finals[i]))
         return completed
 
 
-class _Parts:
-    """Statistics of parts of columns, arrays [k].
-
-    Args:
-        fields: those of TrajInfo that are sums.
-        returns: sums of rewards.
-        reward: of all columns [B*T].
-        first: where in `reward` each part begins.
-        powers: of the discount; None for a discount of 1.
-        decay: power of the discount after the part.
-
-    Attributes:
-        discounted_before, discount_before: discounted return of the episode before the part, and the power of the discount there.
-    """
-
-    def __init__(
-        self,
-        fields: dict[str, np.ndarray],
-        returns: np.ndarray,
-        reward: np.ndarray,
-        first: np.ndarray,
-        powers: np.ndarray | None,
-        decay: np.ndarray,
-    ) -> None:
-        self.fields, self.returns, self.reward, self.first, self.powers, self.decay = fields, returns.copy(), reward, first, powers, decay
-        self.lengths = fields["Length"].copy()
-        self.discounted_before, self.discount_before = np.zeros(len(first)), np.ones(len(first))
-
-    def own_discounted(self, i: int) -> float:
-        """Return the discounted sum of the rewards of part `i`."""
-        if self.powers is None:
-            return float(self.returns[i])
-        start, n = self.first[i], self.lengths[i]
-        return float(self.powers[:n].dot(self.reward[start : start + n]))
-
-    def discounted(self, which: np.ndarray) -> np.ndarray:
-        """Return the discounted returns [k] of episodes up to the end of parts `which` [k]."""
-        own = self.returns[which] if self.powers is None else np.array([self.own_discounted(i) for i in which.tolist()])
-        return self.discounted_before[which] + self.discount_before[which] * own
+_COUNTED = ("Length", "Return", "NonzeroRewards")  # By `kernels.sum_up`.
 
 
-class FinishedInfos(Sequence):
+class FinishedInfos(list):
     """The TrajInfos of episodes that ended in a batch, made when they are asked for: of a thousand episodes, few are looked at.
+
+    To read some by their number, or by a slice, makes these. Whatever else one does with a list makes all.
 
     Args:
         TrajInfoCls: their class.
-        parts: what they say.
-        which: [k], the parts that they are about.
+        fields: what they say, arrays [k].
     """
 
-    def __init__(self, TrajInfoCls: Any, parts: _Parts, which: np.ndarray) -> None:
-        self._TrajInfoCls, self._parts, self._which = TrajInfoCls, parts, which
-        self._infos: list = [None] * len(which)
+    def __init__(self, TrajInfoCls: Any, fields: dict[str, np.ndarray]) -> None:
+        super().__init__([None] * len(fields["Length"]))
+        self._TrajInfoCls = TrajInfoCls
+        self._fields: dict[str, np.ndarray] | None = fields  # None once all are made.
+        self._is_untouched = True  # Whether none is made.
 
-    def __len__(self) -> int:
-        return len(self._infos)
+    @staticmethod
+    def joined(parts: Sequence[FinishedInfos], order: np.ndarray) -> FinishedInfos:
+        """Return the TrajInfos of several lists, of which none is made: number `i` is number ``order[i]`` of all."""
+        columns: list[dict] = [part._fields or {} for part in parts]
+        return FinishedInfos(parts[0]._TrajInfoCls, {name: np.concatenate([c[name] for c in columns])[order] for name in columns[0]})
 
     def __getitem__(self, k: Any) -> Any:
         if isinstance(k, slice):
             return [self[i] for i in range(len(self))[k]]
-        if self._infos[k] is None:
-            self._infos[k] = info = self._TrajInfoCls()
-            i, parts = self._which[k], self._parts
-            info.update({name: values[i].item() for name, values in parts.fields.items()})
-            info["DiscountedReturn"] = float(parts.discounted_before[i] + parts.discount_before[i] * parts.own_discounted(i))
-            info["_cur_discount"] = float(parts.discount_before[i] * parts.decay[i])
-        return self._infos[k]
+        info = super().__getitem__(k)
+        if info is None and self._fields is not None:
+            info = self._TrajInfoCls()
+            info.update({name: values[k].item() for name, values in self._fields.items()})
+            super().__setitem__(k, info)
+            self._is_untouched = False
+        return info
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, (list, FinishedInfos)) else NotImplemented
+    def __radd__(self, other: list) -> list:
+        return other + self.copy()
 
-    def __add__(self, other: Any) -> list:
-        return [*self, *other]
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        if self._is_untouched:
+            return FinishedInfos, (self._TrajInfoCls, self._fields)
+        return list, (self.copy(),)
 
-    def __radd__(self, other: Any) -> list:
-        return [*other, *self]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-    def __reduce__(self) -> tuple:
-        return list, (list(self),)
-
-
-def _by_column(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Return an array [T,B] as float64, column by column: [B*T]; in the memory `out`, if given."""
-    out = np.empty(x.size) if out is None else out
-    out.reshape(x.T.shape)[...] = x.T
-    return out
+    def _make_all(self) -> None:
+        if self._fields is not None:
+            for k in range(len(self)):
+                self[k]
+            self._fields = None
+            self._is_untouched = False
 
 
-def _sums_in_order(x: np.ndarray, start: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the sums [k] of parts of `x`, each added up in the order of `np.add.reduce`, which `np.add.reduceat` does not keep."""
-    return np.array([np.add.reduce(x[s : s + n]) for s, n in zip(start.tolist(), lengths.tolist())])
+def _after_making_all(name: str) -> Any:
+    """Return the method of lists with this name, for `FinishedInfos`."""
+    method = getattr(list, name)
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for each in args:
+            if isinstance(each, FinishedInfos):
+                each._make_all()
+        return method(*args, **kwargs)
+
+    return call
+
+
+_KEPT = {"__new__", "__class_getitem__", "__getattribute__", "__len__", "__sizeof__", "__doc__", "__hash__", *vars(FinishedInfos)}
+for _name in vars(list).keys() - _KEPT:
+    setattr(FinishedInfos, _name, _after_making_all(_name))

@@ -28,7 +28,10 @@ from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.masked import allowed_action
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
+from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
+
+kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 
@@ -171,6 +174,7 @@ class VectorCalls:
         steps: one None per environment, since they are stepped together.
         n_ready: for how many environments the agent acts at a time; None for all.
         final: structure [n,...] whose rows of the episodes that ended in the latest step of a batch have their last observations.
+        n_timeouts: how many of these episodes ended by a timeout.
     """
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
@@ -186,6 +190,8 @@ class VectorCalls:
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
         self.steps: list[Any] = [None] * self.n
         self.final: Any = None
+        self.n_timeouts = 0
+        self._ended = np.zeros(self.n, np.int64)  # Memory.
         self._mode = vector.autoreset_mode
         self.n_ready = vector.n_ready if vector.n_ready is not None and vector.n_ready < self.n else None
         if self.n_ready is not None and self._mode != NEXT_STEP:
@@ -228,29 +234,19 @@ class VectorCalls:
         """
         step = self.vector.step_into(action, row.next_observation)
         reward, terminated, truncated = self._checked(step)
-        row.reward[...] = reward
-        np.logical_or(terminated, truncated, out=row.done)
-        *columns, timeout = row.columns
-        np.greater(truncated, terminated, out=timeout)
+        if reward.dtype != np.float32:
+            reward = reward.astype(np.float32)
+        is_blank = self.is_blank if self._mode == NEXT_STEP else None
         if step.infos is not None:
-            for column, value in zip(columns, step.infos, strict=True):
+            for column, value in zip(row.columns, step.infos):
                 _write(column, value)
-        blank = self.is_blank.nonzero()[0] if self._mode == NEXT_STEP else ()
-        valid: Any = row.valid
-        if valid is not None:
-            valid[...] = True
-        if len(blank):
-            self.is_blank[blank] = valid[blank] = row.done[blank] = False
-            row.reward[blank] = 0
-            for column in row.columns:
-                column[blank] = 0
-        (ended,) = row.done.nonzero()
-        if len(blank):
-            row.done[blank] = True
-        self.final = row.next_observation
-        if self._mode == SAME_STEP and len(ended):
-            self.final = _final_of(step)
-        return ended
+                if is_blank is not None:
+                    column[is_blank] = 0
+        n_ended, self.n_timeouts = kernels.take_step(
+            reward, terminated, truncated, is_blank, row.reward, row.done, row.timeout, row.env_timeout, row.valid, self._ended
+        )
+        self.final = _final_of(step) if self._mode == SAME_STEP and n_ended else row.next_observation
+        return self._ended[:n_ended]
 
     def _step_row(self, running: list, action: Any, row: Row, take: Any) -> list[int]:
         outcome, not_steps = self._step(action, row.next_observation)
@@ -502,9 +498,8 @@ class VectorCalls:
 def end_vector_episodes(collector: Any, t: int, row: Row, ended: np.ndarray, completed: list) -> None:
     """Do for environments `ended` [k] of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come with the batch's end."""
     calls, batch = collector._calls, collector.samples_np
-    row.timeout[...] = row.columns[-1]
-    (truncated,) = row.timeout.nonzero()
-    _keep_observations(truncated, calls.final, batch.final_observation, collector._n_timeouts)
+    if calls.n_timeouts:
+        _keep_observations(row.timeout.nonzero()[0], calls.final, batch.final_observation, collector._n_timeouts)
     if batch.terminal_observation is not None:
         _keep_observations(ended[~row.timeout[ended]], calls.final, batch.terminal_observation, collector._n_terminals)
     if collector._tracker.looks_at_observations:
@@ -514,11 +509,10 @@ def end_vector_episodes(collector: Any, t: int, row: Row, ended: np.ndarray, com
 
 def _keep_observations(columns: np.ndarray, observation: Any, slots: Any, counts: np.ndarray) -> None:
     """Copy the observations [B,...] of `columns` [k] to their next slots, if any; `counts` [B] are the slots in use."""
-    if len(columns):
-        if slots is not None:
-            for slot, leaf in _leaves(slots, observation):
-                slot[counts[columns], columns] = leaf[columns]
-        counts[columns] += 1
+    if slots is not None:
+        for slot, leaf in _leaves(slots, observation):
+            slot[counts[columns], columns] = leaf[columns]
+    counts[columns] += 1
 
 
 def _final_of(step: VectorStep) -> Any:
@@ -558,7 +552,7 @@ def _entry(array: np.ndarray, b: int) -> Any:
 
 def _vector(x: Any, n: int, name: str, kinds: str) -> np.ndarray:
     """Return `x` as an array [n]; ValueError, or TypeError, if it is none of these kinds of dtype."""
-    array = np.asarray(x)
+    array = x if type(x) is np.ndarray else np.asarray(x)
     if array.shape != (n,):
         raise ValueError(f"{name}: expected shape {(n,)}, one entry for each environment of the vector, got {array.shape}.")
     if array.dtype.kind not in kinds:

@@ -4,6 +4,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import KINDS, assert_same, assert_same_arrays, collect, kinds, make_sampler
 from envs import ReadyVector, make_gym_vector
+from tiers import processes
 
 from rlpyt.envs.vector import VectorEnvs
 from rlpyt.envs.vector_contract import check_vector_env
@@ -89,7 +90,13 @@ class ForgetfulAgent(RecordingAgent):
 @pytest.mark.parametrize(
     "kind, agent, env, kwargs, says",
     [
-        ("GPU, 2 workers", RecordingAgent, {}, {}, "take SerialSampler or CpuSampler"),
+        (
+            "GPU, 2 workers",
+            RecordingAgent,
+            dict(n_ready=1),
+            {},
+            "SerialSampler or CpuSampler.*that number, 1, out: a process has 2",
+        ),
         ("serial", RecordingAgent, {}, dict(wait_reset=True), "CpuWaitResetCollector lets environments wait"),
         ("serial", ForgetfulAgent, {}, {}, "ForgetfulAgent defines reset_one and not acting_for"),
         ("serial", RecordingAgent, dict(mode="SameStep"), {}, "n_ready=2 of ReadyVector is for vectors that reset an environment by"),
@@ -100,3 +107,19 @@ def test_what_cannot_be_sampled_as_it_is_ready_is_told_before_any_process_starts
     with pytest.raises(ValueError, match=says):
         sampler.initialize(agent(), affinity=KINDS[kind].affinity, seed=0)
     sampler.shutdown()
+
+
+@pytest.mark.parametrize(
+    "kind, agent, kwargs",
+    [
+        ("serial", ForgetfulAgent, dict(env=dict(n_ready=6))),
+        ("serial", RecordingAgent, dict(env=dict(n_ready=9), wait_reset=True)),
+        pytest.param("GPU, 2 workers", RecordingAgent, dict(env=dict(n_ready=3)), marks=processes),
+    ],
+)
+def test_a_number_of_ready_environments_that_is_that_of_a_process_changes_nothing(kind, agent, kwargs):
+    settings = dict(decorrelation=0, n_batches=3, T=7, evaluate_after=(1,))
+    env = dict(kwargs.pop("env"), **ENV)
+    ours = collect(kind, agent(), EnvCls=VectorEnvs(ReadyVector), env=env, **settings, **kwargs)
+    theirs = collect("serial", agent(), EnvCls=VectorEnvs(make_gym_vector), env=dict(ENV, mode="NextStep"), **settings, **kwargs)
+    assert_same(ours, theirs)

@@ -11,6 +11,7 @@ from tiers import processes
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.policy import PolicyAgent
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+from rlpyt.samplers.signals import GroupSignals
 from rlpyt.utils.buffer import np_mp_array
 
 pytestmark = [processes, pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_is_left_behind")]
@@ -91,6 +92,13 @@ def test_each_environment_keeps_its_epsilon():
     assert sum(n for n, _ in drawn) == 3 * T * B
     parts = {tuple(epsilon.tolist()) for _, epsilon in drawn}
     assert parts <= {tuple(agent._eps_init_value[columns].tolist()) for columns in ([0, 1], [2, 3], [0, 1, 2, 3], [2, 3, 0, 1])}
+
+
+def test_a_loop_that_gives_its_signal_itself_is_known_to_the_server_by_its_number():
+    signals = GroupSignals(3)
+    for i in (2, 0, 1):
+        signals.of_worker(i).to_server.release()
+    assert signals.obs_ready.acquire_all() == [2, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["alternating", "no overlap"])

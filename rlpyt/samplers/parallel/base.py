@@ -14,6 +14,7 @@ from rlpyt.envs.vector import VectorEnvs
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
+from rlpyt.samplers.traj_infos import FinishedInfos
 from rlpyt.samplers.workers import WorkerPool
 from rlpyt.types import Agent, Samples
 from rlpyt.utils.buffer import np_mp_array
@@ -99,11 +100,7 @@ class ParallelSamplerBase(BaseSampler):
         """Let the workers fill the batch; see `BaseSampler.obtain_samples`."""
         self.itr = itr
         replies = self._run("collect", (itr, self._db_idx), f"collecting batch {itr}")
-        completed = [info for infos, _ in replies for info in infos]
-        completed_at = [at for _, ats in replies for at in ats or ()]
-        if len(completed_at) == len(completed):  # In the order in which they ended, whatever the number of workers.
-            completed = [completed[i] for i in sorted(range(len(completed)), key=completed_at.__getitem__)]
-        return self.samples_pyt, completed
+        return self.samples_pyt, in_order(replies)
 
     def evaluate_agent(self, itr: int) -> list:
         """Let the workers play evaluation episodes; see `BaseSampler.evaluate_agent`."""
@@ -265,6 +262,7 @@ class ParallelSamplerBase(BaseSampler):
             for share in shares:
                 if share and isinstance(EnvCls, VectorEnvs):
                     EnvCls.check_share(len(share), f"a worker has {len(share)} of {total} ({n_workers} workers)")
+        self._check_acts_as_ready(max(map(len, columns)))
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [
             dict(
@@ -282,6 +280,23 @@ class ParallelSamplerBase(BaseSampler):
             )
             for i in range(n_workers)
         ]
+
+
+def in_order(replies: list) -> list:
+    """Return the TrajInfos of all workers in the order in which the episodes ended, whatever the number of workers.
+
+    Args:
+        replies: for each worker its TrajInfos, and the `completed_at` of its collector.
+    """
+    lists, ends = ([reply[i] for reply in replies] for i in range(2))
+    if all(isinstance(infos, FinishedInfos) and isinstance(at, np.ndarray) for infos, at in replies):
+        rows, env_ranks = np.concatenate(ends).T
+        return FinishedInfos.joined(lists, np.lexsort((env_ranks, rows)))
+    completed = [info for infos in lists for info in infos]
+    completed_at = [tuple(at) for ats in ends if ats is not None for at in ats]
+    if len(completed_at) == len(completed):
+        completed = [completed[i] for i in sorted(range(len(completed)), key=completed_at.__getitem__)]
+    return completed
 
 
 def _set(flag: np.ndarray) -> None:

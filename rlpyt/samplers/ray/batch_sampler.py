@@ -235,5 +235,6 @@ class RayBatchSampler(ParallelSamplerBase):
 def _plain(call: Call, replies: list) -> dict:
     plain = []
     for (infos, completed_at), arrays in replies:
-        plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))
+        ends = None if completed_at is None else [tuple(map(int, at)) for at in completed_at]
+        plain.append((plain_infos(infos), ends, [torch.from_numpy(array.copy()) for array in arrays]))
     return dict(version=call.version, replies=plain, begun_anew=sorted(call.restarted))

@@ -72,6 +72,7 @@ class SerialSampler(BaseSampler):
 
     def _start(self, affinity: dict | None) -> None:
         """Make environments and collectors."""
+        self._check_acts_as_ready(self.batch_spec.B)
         self._envs = []  # A new list: this may be a copy of another sampler.
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(

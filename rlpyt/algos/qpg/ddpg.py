@@ -76,6 +76,7 @@ class DDPG(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[OptInfo, None]:
         """Take a gradient step of Q, and every `policy_update_interval` updates then a step of the policy."""
+        batch = self.trained(batch)
         valid = self.valid_samples(batch)
         with self.joint_q():
             q_loss = self.q_loss(batch, valid)

@@ -68,6 +68,7 @@ class SoftActorCritic(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Step all optimizers on the losses of `batch`."""
+        batch = self.trained(batch)
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.algos.base import Counted
 from rlpyt.algos.optimizers import (
     clip_grad_norms,
     load_optimizer_state,
@@ -28,6 +29,7 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayFrameBuffer,
 )
 from rlpyt.types import BatchSpec, timeout_of
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.misc import has_all, is_of_rlpyt
@@ -66,6 +68,11 @@ class CompletedQAgent(Completed):
     def joint_pi(self, inputs: Any, target_inputs: Any) -> tuple[tuple, tuple] | None:
         """Return `pi` of `inputs`, and that of `target_inputs` without gradient, if one pass can compute both. The default cannot."""
         return None
+
+
+def every_tenth(value: torch.Tensor | Counted) -> Any:
+    """Return every tenth row of values to log."""
+    return buffer_func(value, lambda x: x[::LOGGED_STRIDE])
 
 
 class QpgAlgorithm(OffPolicyAlgorithm):
@@ -215,6 +222,13 @@ class QpgAlgorithm(OffPolicyAlgorithm):
 
     def after_backward(self) -> None:
         """Change gradients before clipping, for example average those that data-parallel models do not average."""
+
+    def to_log(self, values: Sequence[torch.Tensor], samples: Any) -> tuple[torch.Tensor | Counted, ...]:
+        """Return values [n,...] of the samples as they are logged: without gradient, and `Counted` for steps of sequences."""
+        if self.sequences is None:
+            return tuple(value.detach() for value in values)
+        valid = samples.valid  # [T,B]
+        return tuple(Counted(v.detach(), valid.view(*valid.shape, *[1] * (v.dim() - 2)).to(v).expand_as(v)) for v in values)
 
     # --- replay -------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.algos.base import Counted
 from rlpyt.algos.hyperparameters import Needs
-from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent, QpgAlgorithm
+from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, every_tenth
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
@@ -89,8 +90,12 @@ class SoftActorCritic(QpgAlgorithm):
     def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Append the logged tensors of an update to the lists in `opt_info`."""
         q1, q2, *_ = values
-        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
-        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean()]):
+        if isinstance(q1, Counted):
+            difference = Counted(mean_of_valid((q1.values - q2.values).abs(), q1.counts), q1.counts.amax())
+        else:
+            difference = (q1 - q2).abs().mean()
+        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [every_tenth(value) for value in values]
+        for field, value in zip(opt_info, [*logged, difference]):
             field.append(value)
 
     def make_optimizers(self) -> None:
@@ -224,7 +229,7 @@ class SAC(SoftActorCritic):
         if self.alpha_optimizer is not None:
             alpha_loss = self._log_alpha * mean_of_valid(-self._target_entropy - log_pi.detach(), valid)
         values = (q1, q2, dist_info.mean, dist_info.log_std)
-        return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
+        return (q1_loss, q2_loss, pi_loss, alpha_loss), self.to_log(values, samples)
 
     def both_pi(self, samples: Any) -> tuple[tuple, tuple]:
         """Return the agent's `pi` of the samples, and action and log-density for the targets, without gradient; all the noise is new."""

@@ -157,7 +157,7 @@ class RlAlgorithm(Recorded):
         n_itr: int,
         batch_spec: BatchSpec,
         mid_batch_reset: bool,
-        examples: dict[str, Any] | None,
+        examples: dict[str, Any],
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
@@ -181,7 +181,7 @@ class RlAlgorithm(Recorded):
         sampler_n_itr: int,
         batch_spec: BatchSpec,
         mid_batch_reset: bool,
-        examples: dict[str, Any] | None,
+        examples: dict[str, Any],
         world_size: int = 1,
     ) -> Any:
         """Prepare what the optimizer shares with an asynchronous sampler; return the replay buffer."""

@@ -70,6 +70,15 @@ class R2D1(DQN):
         ValueError: a setting is not possible.
     """
 
+    batch_T: int
+    batch_B: int
+    warmup_T: int
+    store_rnn_state_interval: int
+    pri_eta: float
+    input_priorities: bool
+    input_priority_shift: int | None
+    value_scale_eps: float
+
     recurrent = True
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
@@ -146,7 +155,7 @@ class R2D1(DQN):
             kwargs.update(input_priorities=self.input_priorities, input_priority_shift=self.input_priority_shift)
         return kwargs
 
-    def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
+    def samples_to_buffer(self, samples: Any) -> Any:
         """Return the part of a batch [T,B] to store, with its priorities if `input_priorities`."""
         stored = super().samples_to_buffer(samples)
         if not (self.prioritized_replay and self.input_priorities):
@@ -172,6 +181,7 @@ class R2D1(DQN):
         _, abs_errors = td_losses(y - q, self.delta_clip)
 
         valid = valid_steps(env.done, env.valid, until_done=True)  # [T,B], steps of the first episode
+        assert valid is not None
         if env.timeout is not None:
             truncated = (env.timeout * valid).any(dim=0)  # [B], targets would bootstrap from the end of that episode
             valid[:-1] *= ~(done_n.bool() & truncated)
@@ -208,7 +218,7 @@ class R2D1(DQN):
                 )
         return opt_info
 
-    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # type: ignore[override]
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`, over the valid steps of sequences.
 
         ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R is the sum of n discounted rewards, and s' is n steps

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import Counted
 from rlpyt.algos.optimizers import (
     clip_grad_norms,
@@ -101,11 +100,12 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     agent_example: str
     n_q = 2
     SequencesCls: type[Sequences] | None = None
+    bootstrap_timelimit: bool
     _ends_recorded = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        is_first_on_sequences = cls.SequencesCls is not None and super(cls, cls).SequencesCls is None
-        if is_first_on_sequences and "__init__" not in vars(cls):
+        inherited = [vars(base).get("SequencesCls") for base in cls.__mro__[1:]]
+        if cls.SequencesCls is not None and not any(inherited) and "__init__" not in vars(cls):
             cls.__init__ = constructor_on_sequences(cls)  # type: ignore[method-assign]
         super().__init_subclass__(**kwargs)
 
@@ -114,7 +114,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also tell the agent when learning begins.
 
         Raises:

@@ -35,6 +35,10 @@ class DDPG(QpgAlgorithm):
         ValueError: a setting is not possible.
     """
 
+    policy_update_interval: int
+    q_learning_rate: float
+    q_target_clip: float
+
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     optimizer_names = ("mu_optimizer", "q_optimizer")

@@ -42,6 +42,8 @@ class SoftActorCritic(QpgAlgorithm):
     """
 
     clipped: int
+    action_prior: str
+    reward_scale: float
 
     @checked(
         action_prior=one_of("uniform", "gaussian"),
@@ -87,7 +89,7 @@ class SoftActorCritic(QpgAlgorithm):
         """Return losses in the order of `optimizer_names` (None for an optimizer that is not needed), and values to log."""
         raise NotImplementedError
 
-    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: Sequence[torch.Tensor], values: tuple) -> None:
         """Append the logged tensors of an update to the lists in `opt_info`."""
         q1, q2, *_ = values
         if isinstance(q1, Counted):
@@ -129,7 +131,10 @@ class SAC(SoftActorCritic):
         ValueError: a setting is not possible.
     """
 
-    OptInfoCls: type = OptInfo
+    fixed_alpha: float | None
+    target_entropy: float | str | None
+
+    OptInfoCls: Any = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names: Sequence[str] = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
@@ -183,8 +188,10 @@ class SAC(SoftActorCritic):
     def after_backward(self) -> None:
         """Average the gradient of α over the processes that train together. (Data-parallel models average their own gradients.)"""
         if self.alpha_optimizer is not None and self.world_size > 1:
-            torch.distributed.all_reduce(self._log_alpha.grad)
-            self._log_alpha.grad /= self.world_size
+            grad = self._log_alpha.grad
+            assert grad is not None
+            torch.distributed.all_reduce(grad)
+            grad /= self.world_size
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
         """Compute the losses of both Q-functions, of the policy, and of α.
@@ -240,7 +247,7 @@ class SAC(SoftActorCritic):
             of_targets = self.agent.pi(*samples.target_inputs)[:2]
         return self.agent.pi(*samples.agent_inputs), of_targets
 
-    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: Sequence[torch.Tensor], values: tuple) -> None:
         """Also append α."""
         super().append_opt_info_(opt_info, losses, grad_norms, values)
         opt_info.alpha.append(self._alpha)

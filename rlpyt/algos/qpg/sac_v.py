@@ -32,6 +32,8 @@ class SAC_V(SoftActorCritic):
         ValueError: a setting is not possible.
     """
 
+    policy_output_regularization: float
+
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     optimizer_names = ("q1_optimizer", "q2_optimizer", "v_optimizer", "pi_optimizer")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from itertools import compress, islice
+from typing import Any, NamedTuple
 
 import torch
 
@@ -156,7 +157,7 @@ class RlAlgorithm(Recorded):
         n_itr: int,
         batch_spec: BatchSpec,
         mid_batch_reset: bool,
-        examples: dict[str, Any] | None,
+        examples: dict[str, Any],
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
@@ -180,7 +181,7 @@ class RlAlgorithm(Recorded):
         sampler_n_itr: int,
         batch_spec: BatchSpec,
         mid_batch_reset: bool,
-        examples: dict[str, Any] | None,
+        examples: dict[str, Any],
         world_size: int = 1,
     ) -> Any:
         """Prepare what the optimizer shares with an asynchronous sampler; return the replay buffer."""
@@ -298,12 +299,25 @@ def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
 
 
+class Counted(NamedTuple):
+    """Values to log, of which only some count.
+
+    Attributes:
+        values: tensor of any shape.
+        counts: of the same shape, nonzero where a value counts.
+    """
+
+    values: torch.Tensor
+    counts: torch.Tensor
+
+
 def read_opt_info(OptInfoCls: Any, updates: Sequence[Any]) -> Any:
     """Combine the `OptInfoCls` of all updates into one of lists of floats, with a single read from the device.
 
     Args:
         OptInfoCls: namedtuple type.
-        updates: one instance per update. A field is None, a number, or a tensor of any shape, whose numbers all go into the list.
+        updates: one instance per update. A field is None, a number, or a tensor of any shape, whose numbers all go into the list, or
+            `Counted`, whose numbers do if they count.
 
     Returns:
         An `OptInfoCls` whose fields list the numbers of all updates in order.
@@ -312,18 +326,19 @@ def read_opt_info(OptInfoCls: Any, updates: Sequence[Any]) -> Any:
         FloatingPointError: a number is NaN, or a loss or gradient norm (by the name of the field) is infinite.
     """
     fields: tuple[list, ...] = tuple([] for _ in OptInfoCls._fields)
-    values, owners = [], []
+    read: list[torch.Tensor] = []
+    owners = []
     for update in updates:
         for field, value in zip(fields, update, strict=True):
             if value is not None:
-                values.append(torch.as_tensor(value).detach().reshape(-1))
-                owners.append(field)
-    if values:
-        numbers = _joined(values).tolist()
-        start = 0
-        for field, value in zip(owners, values, strict=True):
-            field.extend(numbers[start : start + len(value)])
-            start += len(value)
+                parts = value if isinstance(value, Counted) else (value,)
+                read.extend(torch.as_tensor(part).detach().reshape(-1) for part in parts)
+                owners.append((field, len(read[-1]), len(parts) > 1))
+    if read:
+        numbers = iter(_joined(read).tolist())
+        for field, n, may_not_count in owners:
+            values = list(islice(numbers, n))
+            field.extend(compress(values, islice(numbers, n)) if may_not_count else values)
     for name, field in zip(OptInfoCls._fields, fields, strict=True):
         _check_training_goes_well(name, field)
     return OptInfoCls(*fields)

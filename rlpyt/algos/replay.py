@@ -77,11 +77,26 @@ class ReplayAlgorithm(RlAlgorithm):
         sampler_bs: environment steps per iteration in this process.
     """
 
-    OptInfoCls: type
+    OptInfoCls: Any
     replay_buffer: Any = None  # Until it is allocated.
     prioritized_replay = prefetch_batches = False
     sequences: Any = None
+    agent: Any  # It may be a user's; its methods take `*agent_inputs`, of which recurrent agents have one more.
     can_be_graphed = True
+    discount: float
+    batch_size: int
+    min_steps_learn: int
+    replay_size: int
+    replay_ratio: float
+    target_update_tau: float
+    target_update_interval: int
+    learning_rate: float
+    OptimCls: type
+    optim_kwargs: dict[str, Any] | None
+    initial_optim_state_dict: dict[str, Any] | None
+    n_step_return: int
+    updates_per_sync: int
+    ReplayBufferCls: type | None
     _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields about the ends of episodes that the buffer requires.
     _first_itr_with_replay = 0
 
@@ -201,7 +216,7 @@ class ReplayAlgorithm(RlAlgorithm):
             ValueError: `ReplayBufferCls` is unsuitable, or `replay_size` is less than a batch of the sampler.
         """
         example = self.examples_to_buffer(examples)
-        ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
+        ReplayCls: Any = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
         if async_ and not ReplayCls.async_:
             raise ValueError(
                 f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
@@ -347,7 +362,8 @@ class ReplayAlgorithm(RlAlgorithm):
             self._copied[0].synchronize()
         sampled = self.replay_buffer.sample_batch(self.replay_batch_B)
         ids = field_of(sampled, "ids")
-        ids = () if ids is None or not takes_ids(type(self.replay_buffer)) else (ids,)
+        ReplayCls: Any = type(self.replay_buffer)
+        ids = () if ids is None or not takes_ids(ReplayCls) else (ids,)
         if self.agent.device.type == "cpu":
             return sampled, ids
         batch = self.to_device(sampled._replace(ids=None) if ids else sampled)

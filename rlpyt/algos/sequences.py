@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuf
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of, namedarraytuple
-from rlpyt.utils.settings import COUNT, STEPS
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, STEPS, checked
 
 # What is stored of a step, and the recurrent state before it, [T,B,...], or None if none is stored.
 SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
@@ -46,7 +48,8 @@ class Sequences:
         batch_T: steps of a sequence to train on.
         batch_B: sequences per gradient update.
         warmup_T: steps of a sequence before those to train on.
-        store_rnn_state_interval: steps between two stored recurrent states, at which sequences begin; 0 stores none.
+        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
+            no states: sequences begin anywhere, with a state of zeros.
     """
 
     def __init__(self, batch_T: int, batch_B: int, warmup_T: int, store_rnn_state_interval: int) -> None:
@@ -74,6 +77,28 @@ class Sequences:
         """Return what is stored of steps, `SamplesToBuffer`, with the recurrent state before each, if that is stored."""
         prev_rnn_state = agent_info.prev_rnn_state if self.store_rnn_state_interval else None
         return SamplesToBufferRnn(*stored._replace(final_observation=None), prev_rnn_state)
+
+
+def constructor_on_sequences(AlgoCls: Any) -> Callable[..., None]:
+    """Return a constructor for an algorithm that declares `SequencesCls`: it has settings of sequences in place of `batch_size`."""
+
+    @checked(OF_SEQUENCES, without=("batch_size",))
+    def __init__(  # type: ignore[no-untyped-def]
+        self,
+        *,
+        batch_T: int = 32,
+        batch_B: int = 32,
+        warmup_T: int = 8,
+        store_rnn_state_interval: int = 8,
+        replay_ratio: float = 1280,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        self.sequences = self.SequencesCls.of(self)
+        super(AlgoCls, self).__init__(batch_size=self.sequences.batch_size, **settings)
+
+    __init__.__qualname__ = f"{AlgoCls.__qualname__}.__init__"
+    return __init__
 
 
 def agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:

@@ -166,7 +166,8 @@ class Gaussian(Distribution):
         if self.clip is not None:
             return x.clamp(-self.clip, self.clip)
         if self.squash is not None:
-            return self.squash * torch.tanh(x)
+            squashed = torch.tanh(x)
+            return squashed if self.squash == 1 else self.squash * squashed
         return x
 
     def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlpyt.algos import cuda_graph
-from rlpyt.algos.base import RlAlgorithm, read_opt_info
+from rlpyt.algos.base import Counted, RlAlgorithm, read_opt_info
 
 Info = namedtuple("Info", ["loss", "errors"])
 
@@ -15,6 +15,12 @@ def test_opt_info_lists_the_numbers_of_all_updates_in_order():
     info = read_opt_info(Info, updates)
     assert info == Info([1.0, 2.0, 3.0], [1.0, 2.0, 1.0])
     assert all(type(x) is float for field in info for x in field)
+
+
+def test_opt_info_lists_only_numbers_that_count():
+    some = Counted(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    updates = [Info(torch.tensor(1.0), some), Info(2.0, Counted(torch.ones(2), torch.zeros(2))), Info(3.0, torch.tensor([5.0]))]
+    assert read_opt_info(Info, updates) == Info([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
 
 
 @pytest.mark.parametrize("field,value", [("loss", math.nan), ("loss", math.inf), ("loss", -math.inf), ("errors", math.nan)])

@@ -36,7 +36,7 @@ class QuantileAgent(DqnAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient; q are means of quantiles."""
-        q = self._to_cpu(self._quantiles(unwrap_ddp(self.model), observation, prev_action, prev_reward).mean(dim=-1))
+        q = self._to_cpu(self._quantiles(unwrap_ddp(self.model), self._model_inputs(observation, prev_action, prev_reward)).mean(dim=-1))
         q = self._masked(q, observation)
         return AgentStep(self._sample(q, observation), AgentInfo(q))
 
@@ -47,15 +47,14 @@ class QuantileAgent(DqnAgent):
 
         fractions: [*lead,N], or [N] for all; None for those with which the agent acts.
         """
-        return self._quantiles(self.model, observation, prev_action, prev_reward, fractions)
+        return self._quantiles(self.model, self._model_inputs(observation, prev_action, prev_reward), fractions)
 
     def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, fractions: torch.Tensor | None = None) -> torch.Tensor:
         """Return the target model's quantiles; arguments and result are those of `__call__`."""
-        return self._quantiles(self.target_model, observation, prev_action, prev_reward, fractions)
+        return self._quantiles(self.target_model, self._model_inputs(observation, prev_action, prev_reward), fractions)
 
-    def _quantiles(
-        self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, fractions: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
+        """Return what a model returns for these inputs, at these fractions or those with which the agent acts."""
         raise NotImplementedError
 
 
@@ -88,10 +87,8 @@ class QrDqnAgent(QuantileAgent):
         """Return the midpoints [n_quantiles]."""
         return midpoints(self.n_quantiles, self.device)
 
-    def _quantiles(
-        self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, fractions: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        return model(*self._model_inputs(observation, prev_action, prev_reward))  # Its fractions are fixed.
+    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
+        return model(*inputs)  # Its fractions are fixed.
 
 
 class IqnAgent(QuantileAgent):
@@ -131,9 +128,7 @@ class IqnAgent(QuantileAgent):
         """Return new random fractions [n,n_target_quantiles]."""
         return torch.rand(n, self.n_target_quantiles, device=self.device)
 
-    def _quantiles(
-        self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, fractions: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
         if fractions is None:
             fractions = midpoints(self.n_acting_quantiles, self.device)
-        return model(*self._model_inputs(observation, prev_action, prev_reward), fractions)
+        return model(*inputs, fractions)

@@ -39,12 +39,16 @@ class R2d1AgentBase(DqnAgent):
         """
         prev_rnn_state = self.prev_rnn_state
         inputs = self._model_inputs(observation, prev_action, prev_reward)
-        q, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
+        q, next_rnn_state = self._q_and_state((*inputs, prev_rnn_state))
         q, prev_rnn_state = self._to_cpu((q, recorded_rnn_state(prev_rnn_state, next_rnn_state)))
         q = self._masked(q, observation)
         step = AgentStep(self._sample(q, observation), AgentInfo(q, prev_rnn_state))
         self.advance_rnn_state(next_rnn_state)
         return step
+
+    def _q_and_state(self, inputs: tuple) -> tuple[torch.Tensor, Any]:
+        q_and_state: tuple[torch.Tensor, Any] = unwrap_ddp(self.model)(*inputs)
+        return q_and_state
 
     def target(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any

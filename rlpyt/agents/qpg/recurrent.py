@@ -5,6 +5,8 @@ have the parameters of Q-functions, too (`BaseAgent.acting_names`).
 
 The models also take the state before the first step, after the previous reward, and return the state after the last step, after their other
 outputs. They have a method `remember`, see `rlpyt.models.qpg.lstm.QpgLstm`, of which only the state in its result is used here.
+
+Functions whose first argument is `self` are methods: the classes of agents name them.
 """
 
 from __future__ import annotations
@@ -27,18 +29,6 @@ RnnStates = namedarraytuple("RnnStates", ["pi", "q1", "q2"])
 def each_state(agent: QpgAgent, states: Any) -> tuple:
     """Return the state of each network on the training device, for `RnnStates` or None."""
     return (None,) * len(RnnStates._fields) if states is None else tuple(agent._to_device(states))
-
-
-def states_after(agent: QpgAgent, inputs: tuple, init_rnn_state: Any, target: bool = False) -> Any:
-    """Return `RnnStates` after the last step of sequences [T,B].
-
-    Args:
-        inputs: observation, previous action and reward, as models take them.
-        init_rnn_state: `RnnStates` before the first step, or None.
-        target: states for targets: those of target networks, and of a network itself where it has no target network.
-    """
-    names = [agent.target_names.get(name, name) if target else name for name in agent.acting_names]
-    return RnnStates(*_advanced(agent, names, inputs, each_state(agent, init_rnn_state)))
 
 
 def step_networks(agent: QpgAgent, inputs: tuple) -> tuple[tuple, Any]:
@@ -66,6 +56,37 @@ def recurrent_q_values(
         models = list(map(unwrap_ddp, models))
     *inputs, action = agent._to_device((observation, prev_action, prev_reward, action))
     return tuple(model(*inputs, state, action)[0] for model, state in zip(models, each_state(agent, init_rnn_state)[1:]))
+
+
+@torch.no_grad()
+def remember(
+    self: QpgAgent, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
+) -> Any:
+    """Return `RnnStates` after the last step of sequences [T,B], without gradient.
+
+    Args:
+        init_rnn_state: `RnnStates` before the first step, or None for zeros.
+        target: return states for targets: those of target networks, and of a network itself where it has no target network.
+    """
+    names = [self.target_names.get(name, name) if target else name for name in self.acting_names]
+    inputs = self._model_inputs(observation, prev_action, prev_reward)
+    return RnnStates(*_advanced(self, names, inputs, each_state(self, init_rnn_state)))
+
+
+def q(
+    self: QpgAgent, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return both Q [T,B] of actions [T,B,A], with gradient."""
+    return recurrent_q_values(self, self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
+
+
+@torch.no_grad()
+def target_q(
+    self: QpgAgent, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return both target networks' Q [T,B] of actions [T,B,A]."""
+    names = [self.target_names[name] for name in self.q_names]
+    return recurrent_q_values(self, names, observation, prev_action, prev_reward, init_rnn_state, action)
 
 
 def _advanced(agent: QpgAgent, names: Sequence[str], inputs: tuple, states: Sequence[Any]) -> list[Any]:

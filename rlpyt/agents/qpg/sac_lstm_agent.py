@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.qpg.recurrent import RnnStates, each_state, recurrent_q_values, states_after, step_networks
+from rlpyt.agents.qpg.recurrent import RnnStates, each_state, q, remember, step_networks, target_q
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.distributions.gaussian import DistInfoStd
 from rlpyt.models.qpg.lstm import PiLstmModel, QofMuLstmModel
@@ -37,6 +37,9 @@ class SacLstmAgentBase(SacAgent):
 
     hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q1_model", "q2_model")
+    q = q  # type: ignore[assignment]
+    target_q = target_q  # type: ignore[assignment]
+    remember = remember
 
     @checked()
     def __init__(
@@ -57,13 +60,6 @@ class SacLstmAgentBase(SacAgent):
         """Return None: there is no pass for both, since their sequences begin with different states."""
 
     @torch.no_grad()
-    def remember(
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
-    ) -> Any:
-        """Return `RnnStates` after the last step of sequences [T,B], without gradient; with `target` those for targets."""
-        return states_after(self, self._model_inputs(observation, prev_action, prev_reward), init_rnn_state, target)
-
-    @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions, and advance the recurrent states; on the CPU, without gradient.
 
@@ -72,20 +68,6 @@ class SacLstmAgentBase(SacAgent):
         outputs, prev_rnn_state = step_networks(self, self._model_inputs(observation, prev_action, prev_reward))
         dist_info = DistInfoStd(*outputs)
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, prev_rnn_state))
-
-    def q(  # type: ignore[override]
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Return both Q [T,B] of actions [T,B,A], with gradient."""
-        return recurrent_q_values(self, self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
-
-    @torch.no_grad()
-    def target_q(  # type: ignore[override]
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Return both target networks' Q [T,B] of actions [T,B,A]."""
-        names = [self.target_names[name] for name in self.q_names]
-        return recurrent_q_values(self, names, observation, prev_action, prev_reward, init_rnn_state, action)
 
 
 class SacLstmAgent(RecurrentAgentMixin, SacLstmAgentBase):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.qpg.recurrent import RnnStates, each_state, recurrent_q_values, states_after, step_networks
+from rlpyt.agents.qpg.recurrent import RnnStates, each_state, q, recurrent_q_values, remember, step_networks, target_q
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfo
 from rlpyt.models.qpg.lstm import MuLstmModel, QofMuLstmModel
@@ -38,6 +38,8 @@ class Td3LstmAgentBase(Td3Agent):
 
     hidden_sizes = (64,)  # type: ignore[assignment]
     acting_names = ("model", "q_model", "q2_model")
+    q = q  # type: ignore[assignment]
+    remember = remember
 
     @checked()
     def __init__(
@@ -55,12 +57,6 @@ class Td3LstmAgentBase(Td3Agent):
     def _mu(self, model: torch.nn.Module, observation: Any, prev_action: Any, prev_reward: torch.Tensor, states: Any) -> torch.Tensor:
         return model(*self._model_inputs(observation, prev_action, prev_reward), each_state(self, states)[0])[0]
 
-    def q(  # type: ignore[override]
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Return both Q [T,B] of actions [T,B,A], with gradient."""
-        return recurrent_q_values(self, self.q_names, observation, prev_action, prev_reward, init_rnn_state, action)
-
     def q_at_mu(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
     ) -> torch.Tensor:
@@ -75,14 +71,7 @@ class Td3LstmAgentBase(Td3Agent):
         """Return both target networks' Q [T,B] of the target policy's actions with noise."""
         inputs = observation, prev_action, prev_reward, init_rnn_state
         action = self.target_distribution.sample(DistInfo(self._mu(self.target_model, *inputs)))
-        return recurrent_q_values(self, [self.target_names[name] for name in self.q_names], *inputs, action)
-
-    @torch.no_grad()
-    def remember(
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None, target: bool = False
-    ) -> Any:
-        """Return `RnnStates` after the last step of sequences [T,B], without gradient; with `target` those for targets."""
-        return states_after(self, self._model_inputs(observation, prev_action, prev_reward), init_rnn_state, target)
+        return target_q(self, *inputs, action)
 
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:

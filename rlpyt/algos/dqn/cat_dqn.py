@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent, action_mask
+from rlpyt.agents.base import action_mask
 from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN
 from rlpyt.algos.hyperparameters import PRIORITIES, Needs
 from rlpyt.algos.replay import bootstrap_discount
@@ -37,6 +37,9 @@ class CategoricalDQN(DQN):
         ValueError: a setting is not possible.
     """
 
+    V_min: float
+    V_max: float
+
     settings_need: tuple[Needs, ...] = (PRIORITIES._replace(names=("delta_clip",)),)
     distributional = True
     agents = (
@@ -51,7 +54,7 @@ class CategoricalDQN(DQN):
         if not self.V_min < self.V_max:
             raise ValueError(f"{type(self).__name__}: V_max={self.V_max!r} is not possible; it must be above V_min={self.V_min!r}.")
 
-    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also give the agent the returns that its atoms stand for."""
         super()._prepare(agent, *args, **kwargs)
         agent.give_V_min_max(self.V_min, self.V_max)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.hyperparameters import PRIORITIES, Needs
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
@@ -58,8 +57,21 @@ class DQN(OffPolicyAlgorithm):
         ValueError: a setting is not possible.
     """
 
-    OptInfoCls = OptInfo
-    opt_info_fields = OptInfo._fields
+    delta_clip: float | None
+    eps_steps: int
+    double_dqn: bool
+    pri_alpha: float
+    pri_beta_init: float
+    pri_beta_final: float
+    pri_beta_steps: int
+    default_priority: float
+    munchausen: bool
+    munchausen_alpha: float
+    munchausen_temperature: float
+    munchausen_min: float
+
+    OptInfoCls: Any = OptInfo
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
     settings_need: tuple[Needs, ...] = (PRIORITIES, Needs(MUNCHAUSEN[1:], "munchausen=True", lambda algo: algo.munchausen))
 
     # The kind of agent to train.
@@ -122,7 +134,7 @@ class DQN(OffPolicyAlgorithm):
         """Return the optimizer's eps for `optim_kwargs=None`."""
         return 0.01 / self.batch_size
 
-    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also set the schedule of the agent's epsilon, which begins to fall when learning begins.
 
         Raises:
@@ -159,7 +171,7 @@ class DQN(OffPolicyAlgorithm):
             kwargs.update(default_priority=self.default_priority)
         return kwargs
 
-    def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:
+    def update(self, batch: Any) -> tuple[Any, torch.Tensor | None]:
         """Do one gradient step on the loss of `batch`."""
         loss, td_abs_errors = self.loss(batch)
         grad_norm = self.descend(loss)

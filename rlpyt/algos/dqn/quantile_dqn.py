@@ -30,12 +30,7 @@ class QuantileDQN(DQN):
         ValueError: a setting is not possible.
     """
 
-    agent: Any
     delta_clip: float
-    munchausen: bool
-    double_dqn: bool
-    discount: float
-    n_step_return: int
 
     by_quantiles = True
     agents = (

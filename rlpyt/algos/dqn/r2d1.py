@@ -70,6 +70,15 @@ class R2D1(DQN):
         ValueError: a setting is not possible.
     """
 
+    batch_T: int
+    batch_B: int
+    warmup_T: int
+    store_rnn_state_interval: int
+    pri_eta: float
+    input_priorities: bool
+    input_priority_shift: int | None
+    value_scale_eps: float
+
     recurrent = True
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
@@ -146,7 +155,7 @@ class R2D1(DQN):
             kwargs.update(input_priorities=self.input_priorities, input_priority_shift=self.input_priority_shift)
         return kwargs
 
-    def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
+    def samples_to_buffer(self, samples: Any) -> Any:
         """Return the part of a batch [T,B] to store, with its priorities if `input_priorities`."""
         stored = super().samples_to_buffer(samples)
         if not (self.prioritized_replay and self.input_priorities):
@@ -172,6 +181,7 @@ class R2D1(DQN):
         _, abs_errors = td_losses(y - q, self.delta_clip)
 
         valid = valid_steps(env.done, env.valid, until_done=True)  # [T,B], steps of the first episode
+        assert valid is not None
         if env.timeout is not None:
             truncated = (env.timeout * valid).any(dim=0)  # [B], targets would bootstrap from the end of that episode
             valid[:-1] *= ~(done_n.bool() & truncated)
@@ -208,7 +218,7 @@ class R2D1(DQN):
                 )
         return opt_info
 
-    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # type: ignore[override]
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`, over the valid steps of sequences.
 
         ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R is the sum of n discounted rewards, and s' is n steps
@@ -225,36 +235,53 @@ class R2D1(DQN):
             The mean loss over valid steps; |Q - y| of each step [batch_T,B], 0 for invalid steps; and the priority of each sequence [B],
             0 for sequences without valid steps.
         """
-        W, T, n = self.warmup_T, self.batch_T, self.n_step_return
+        W = self.warmup_T
         inputs = agent_inputs(samples)  # [W+T+n,B,...] each
-        action, return_, done_n = samples.all_action[W + 1 : W + T + 1], samples.return_[W:], samples.done_n[W:]
-
         state = target_state = as_model_state(samples.init_rnn_state)
-        with torch.no_grad():
-            if W:
-                warmup = [x[:W] for x in inputs]
-                alive = ~samples.done[:W].any(dim=0)  # [B]
+        if W:
+            warmup = [x[:W] for x in inputs]
+            alive = ~samples.done[:W].any(dim=0)  # [B]
+            with torch.no_grad():
                 state = _where_alive(self.agent(*warmup, state)[1], alive)
                 target_state = _where_alive(self.agent.target(*warmup, target_state)[1], alive)
-            target_qs = self.agent.target(*(x[W:] for x in inputs), target_state)[0][n:]  # [T,B,A]
-
-        # With double Q-learning, the last n steps only choose actions; they have no gradient.
-        end = W + T + n if self.double_dqn else W + T
-        qs, _ = self.agent(*(x[W:end] for x in inputs), state)  # [T(+n),B,A]
-        q = select_at_indexes(action, qs[:T])
-        with torch.no_grad():
-            chooser_qs = qs[n:] if self.double_dqn else target_qs
-            target_q = select_at_indexes(chooser_qs.argmax(dim=-1), target_qs)
-            bootstrap = self.discount**n * ~done_n.bool() * self.inv_value_scale(target_q)
-            y = self.value_scale(return_ + bootstrap)
-
-        losses, abs_errors = td_losses(y - q, self.delta_clip)  # [T,B]
+        losses, abs_errors = self.step_losses(samples, [x[W:] for x in inputs], state, target_state)
         valid = valid_from_done(samples.done[W:]).to(losses.dtype)
         if field_of(samples, "valid") is not None:
             valid = valid * samples.valid[W:]
         if self.prioritized_replay:
             losses = losses * samples.is_weights
         return mean_of_valid(losses, valid), abs_errors * valid, self._mixed(abs_errors, valid)
+
+    def step_losses(self, samples: Any, inputs: list, state: Any, target_state: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return losses and ``|Q - y|`` of steps [T,B], before the episode's end and invalid steps are left out.
+
+        Args:
+            samples: as for `loss`.
+            inputs: of the agent, [T+n,B,...] each, after the warm-up.
+            state, target_state: of the network and of the target network after the warm-up.
+        """
+        T, n = self.batch_T, self.n_step_return
+        with torch.no_grad():
+            target_qs = self.agent.target(*inputs, target_state)[0][n:]  # [T,B,A]
+
+        # With double Q-learning, the last n steps only choose actions; they have no gradient.
+        qs, _ = self.agent(*(x[: T + n if self.double_dqn else T] for x in inputs), state)  # [T(+n),B,A]
+        q = select_at_indexes(self.trained_actions(samples), qs[:T])
+        with torch.no_grad():
+            chooser_qs = qs[n:] if self.double_dqn else target_qs
+            y = self.targets(samples, select_at_indexes(chooser_qs.argmax(dim=-1), target_qs))
+        return td_losses(y - q, self.delta_clip)
+
+    def trained_actions(self, samples: Any) -> torch.Tensor:
+        """Return the actions [T,B] at the steps after the warm-up."""
+        return samples.all_action[self.warmup_T + 1 : self.warmup_T + self.batch_T + 1]
+
+    def targets(self, samples: Any, values: torch.Tensor) -> torch.Tensor:
+        """Return ``h(R + γ^n h⁻¹(value))`` for values [T,B,...] n steps after the steps to train on, without those after terminations."""
+        shape = (*values.shape[:2], *[1] * (values.dim() - 2))
+        return_, done_n = samples.return_[self.warmup_T :].view(shape), samples.done_n[self.warmup_T :].view(shape)
+        bootstrap = self.discount**self.n_step_return * ~done_n.bool() * self.inv_value_scale(values)
+        return self.value_scale(return_ + bootstrap)
 
     def value_scale(self, x: torch.Tensor) -> torch.Tensor:
         """Return h(x), the scale on which values are learned. A subclass that overrides it also overrides `inv_value_scale`."""

@@ -32,15 +32,11 @@ class IQL(QpgAlgorithm):
         ValueError: a setting is not possible.
     """
 
-    agent: Any
     expectile: float
     temperature: float
     max_weight: float
-    learning_rate: float
-    discount: float
-    n_step_return: int
 
-    OptInfoCls: type = OptInfo
+    OptInfoCls = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names = ("q_optimizer", "v_optimizer", "pi_optimizer")
     agent_needs = ("q", "target_q", "v", "log_pi", "update_target", "q_parameters", "v_parameters", "pi_parameters")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent
+from rlpyt.algos.base import Counted
 from rlpyt.algos.optimizers import (
     clip_grad_norms,
     load_optimizer_state,
@@ -19,6 +19,7 @@ from rlpyt.algos.optimizers import (
     zero_grads,
 )
 from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
+from rlpyt.algos.sequences import Sequences, constructor_on_sequences
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlUniformReplayBuffer,
@@ -27,6 +28,7 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayFrameBuffer,
 )
 from rlpyt.types import BatchSpec, timeout_of
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.misc import has_all, is_of_rlpyt
@@ -67,6 +69,11 @@ class CompletedQAgent(Completed):
         return None
 
 
+def every_tenth(value: torch.Tensor | Counted) -> Any:
+    """Return every tenth row of values to log."""
+    return buffer_func(value, lambda x: x[::LOGGED_STRIDE])
+
+
 class QpgAlgorithm(OffPolicyAlgorithm):
     """Off-policy learning of a policy and of Q-functions for continuous actions.
 
@@ -77,7 +84,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent with these attributes.
         n_q: number of Q-functions of the agent.
-        recurrent: the agent must have a recurrent state, or must have none.
+        SequencesCls: a `rlpyt.algos.sequences.Sequences` with a method `trained`, if the algorithm is for recurrent agents. The class then
+            has settings of sequences in place of `batch_size`, unless its body has a constructor.
 
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
@@ -91,27 +99,36 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     agent_needs: Sequence[str]
     agent_example: str
     n_q = 2
-    recurrent = False
+    SequencesCls: type[Sequences] | None = None
+    bootstrap_timelimit: bool
     _ends_recorded = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        inherited = [vars(base).get("SequencesCls") for base in cls.__mro__[1:]]
+        if cls.SequencesCls is not None and not any(inherited) and "__init__" not in vars(cls):
+            cls.__init__ = constructor_on_sequences(cls)  # type: ignore[method-assign]
+        super().__init_subclass__(**kwargs)
 
     @checked()
     def __init__(self, *, bootstrap_timelimit: bool = True, ReplayBufferCls: type | None = None, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also tell the agent when learning begins.
 
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
-        is_suitable = has_all(agent, *self.agent_needs) and CompletedQAgent(agent).recurrent == self.recurrent
+        on_sequences = self.sequences is not None
+        needs = (*self.agent_needs, "remember") if on_sequences else self.agent_needs
+        is_suitable = has_all(agent, *needs) and CompletedQAgent(agent).recurrent == on_sequences
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
         if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
-                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, {'a' if self.recurrent else 'no'} recurrent "
+                f"{type(self).__name__} needs an agent with {', '.join(needs)}, {'a' if on_sequences else 'no'} recurrent "
                 f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
@@ -206,6 +223,13 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def after_backward(self) -> None:
         """Change gradients before clipping, for example average those that data-parallel models do not average."""
 
+    def to_log(self, values: Sequence[torch.Tensor], samples: Any) -> tuple[torch.Tensor | Counted, ...]:
+        """Return values [n,...] of the samples as they are logged: without gradient, and `Counted` for steps of sequences."""
+        if self.sequences is None:
+            return tuple(value.detach() for value in values)
+        valid = samples.valid  # [T,B]
+        return tuple(Counted(v.detach(), valid.view(*valid.shape, *[1] * (v.dim() - 2)).to(v).expand_as(v)) for v in values)
+
     # --- replay -------------------------------------------------------------------------------------------------------
 
     def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
@@ -229,6 +253,10 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """Return [T,B], True where an episode is truncated and its target bootstraps."""
         timeout = timeout_of(env)
         return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
+
+    def trained(self, batch: Any) -> Any:
+        """Return what losses take, of a batch from the buffer: its transitions, or the steps of sequences to train on."""
+        return batch if self.sequences is None else self.sequences.trained(batch, self)
 
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return a mask [n] of the replayed samples to learn from, or None for all of them.

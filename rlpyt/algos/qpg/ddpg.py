@@ -35,6 +35,10 @@ class DDPG(QpgAlgorithm):
         ValueError: a setting is not possible.
     """
 
+    policy_update_interval: int
+    q_learning_rate: float
+    q_target_clip: float
+
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     optimizer_names = ("mu_optimizer", "q_optimizer")
@@ -76,6 +80,7 @@ class DDPG(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[OptInfo, None]:
         """Take a gradient step of Q, and every `policy_update_interval` updates then a step of the policy."""
+        batch = self.trained(batch)
         valid = self.valid_samples(batch)
         with self.joint_q():
             q_loss = self.q_loss(batch, valid)

@@ -61,16 +61,12 @@ class EnsembleSAC(SAC):
         ValueError: a setting is not possible.
     """
 
-    agent: Any
     n_target_critics: int | None
     policy_value: str
     policy_update_interval: int
     n_dropped_quantiles: int
-    discount: float
-    n_step_return: int
-    reward_scale: float
 
-    OptInfoCls: type = OptInfo
+    OptInfoCls: Any = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names = ("q_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 2

@@ -13,12 +13,10 @@ import torch
 from rlpyt.agents.base import AgentInputsRnn
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
-from rlpyt.algos.sequences import OF_SEQUENCES, Sequences, agent_inputs, as_model_state
+from rlpyt.algos.sequences import Sequences, agent_inputs, as_model_state
 from rlpyt.returns import valid_from_done
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import checked
 
 # The steps of sequences to train on, in the form in which losses take transitions.
 #   agent_inputs   `AgentInputsRnn` [T,B,...]; init_rnn_state, before the first step, is that of the agent's models
@@ -39,6 +37,11 @@ class TrainedSequences(Sequences):
 
     A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
     first step on, and the states are zeros there. Steps whose target would bootstrap from the end of a truncated episode do not count.
+
+    Algorithms have its arguments as settings, and:
+
+        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps. With the other defaults,
+            the default is one update per sampled step.
     """
 
     @torch.no_grad()
@@ -79,81 +82,23 @@ class TrainedSequences(Sequences):
 
 
 class RecurrentSAC(SAC):
-    """`rlpyt.algos.qpg.sac.SAC` for agents with memory, on sequences; see `TrainedSequences`.
+    """`rlpyt.algos.qpg.sac.SAC` for agents with memory, on sequences.
 
-    It has the settings of SAC, without `batch_size`, and:
-
-    Args:
-        batch_T: steps of a sequence to train on.
-        batch_B: sequences per gradient update.
-        warmup_T: steps of a sequence before those to train on.
-        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
-            no states: sequences begin anywhere, with a state of zeros.
-        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps. With the other defaults,
-            the default is one update per sampled step.
+    It has the settings of SAC, without `batch_size`, and those of `TrainedSequences`.
     """
 
-    recurrent = True
-    agent_needs = (*SAC.agent_needs, "remember")
+    SequencesCls = TrainedSequences
     agent_example = "rlpyt.agents.qpg.sac_lstm_agent.SacLstmAgent"
-
-    @checked(OF_SEQUENCES, without=("batch_size",))
-    def __init__(
-        self,
-        *,
-        batch_T: int = 32,
-        batch_B: int = 32,
-        warmup_T: int = 8,
-        store_rnn_state_interval: int = 8,
-        replay_ratio: float = 1280,
-        **settings: Any,
-    ) -> None:
-        save__init__args(locals())
-        self.sequences = TrainedSequences.of(self)
-        super().__init__(batch_size=self.sequences.batch_size, **settings)
-
-    def update(self, batch: Any) -> tuple[Any, None]:
-        """Do the update of SAC on the steps of sequences that are to be trained on."""
-        return super().update(self.sequences.trained(batch, self))
 
 
 class RecurrentTD3(TD3):
-    """`rlpyt.algos.qpg.td3.TD3` for agents with memory, on sequences; see `TrainedSequences`.
+    """`rlpyt.algos.qpg.td3.TD3` for agents with memory, on sequences.
 
-    It has the settings of TD3, without `batch_size`, and:
-
-    Args:
-        batch_T: steps of a sequence to train on.
-        batch_B: sequences per gradient update.
-        warmup_T: steps of a sequence before those to train on.
-        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
-            no states: sequences begin anywhere, with a state of zeros.
-        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps. With the other defaults,
-            the default is one update per sampled step.
+    It has the settings of TD3, without `batch_size`, and those of `TrainedSequences`.
     """
 
-    recurrent = True
-    agent_needs = (*TD3.agent_needs, "remember")
+    SequencesCls = TrainedSequences
     agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
-
-    @checked(OF_SEQUENCES, without=("batch_size",))
-    def __init__(
-        self,
-        *,
-        batch_T: int = 32,
-        batch_B: int = 32,
-        warmup_T: int = 8,
-        store_rnn_state_interval: int = 8,
-        replay_ratio: float = 1280,
-        **settings: Any,
-    ) -> None:
-        save__init__args(locals())
-        self.sequences = TrainedSequences.of(self)
-        super().__init__(batch_size=self.sequences.batch_size, **settings)
-
-    def update(self, batch: Any) -> tuple[Any, None]:
-        """Do the update of TD3 on the steps of sequences that are to be trained on."""
-        return super().update(self.sequences.trained(batch, self))
 
 
 def first_rows(done: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.algos.base import Counted
 from rlpyt.algos.hyperparameters import Needs
-from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent, QpgAlgorithm
+from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, every_tenth
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
@@ -41,6 +42,8 @@ class SoftActorCritic(QpgAlgorithm):
     """
 
     clipped: int
+    action_prior: str
+    reward_scale: float
 
     @checked(
         action_prior=one_of("uniform", "gaussian"),
@@ -68,6 +71,7 @@ class SoftActorCritic(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Step all optimizers on the losses of `batch`."""
+        batch = self.trained(batch)
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
@@ -85,11 +89,15 @@ class SoftActorCritic(QpgAlgorithm):
         """Return losses in the order of `optimizer_names` (None for an optimizer that is not needed), and values to log."""
         raise NotImplementedError
 
-    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: Sequence[torch.Tensor], values: tuple) -> None:
         """Append the logged tensors of an update to the lists in `opt_info`."""
         q1, q2, *_ = values
-        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
-        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean()]):
+        if isinstance(q1, Counted):
+            difference = Counted(mean_of_valid((q1.values - q2.values).abs(), q1.counts), q1.counts.amax())
+        else:
+            difference = (q1 - q2).abs().mean()
+        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [every_tenth(value) for value in values]
+        for field, value in zip(opt_info, [*logged, difference]):
             field.append(value)
 
     def make_optimizers(self) -> None:
@@ -123,7 +131,10 @@ class SAC(SoftActorCritic):
         ValueError: a setting is not possible.
     """
 
-    OptInfoCls: type = OptInfo
+    fixed_alpha: float | None
+    target_entropy: float | str | None
+
+    OptInfoCls: Any = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names: Sequence[str] = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
@@ -177,8 +188,10 @@ class SAC(SoftActorCritic):
     def after_backward(self) -> None:
         """Average the gradient of α over the processes that train together. (Data-parallel models average their own gradients.)"""
         if self.alpha_optimizer is not None and self.world_size > 1:
-            torch.distributed.all_reduce(self._log_alpha.grad)
-            self._log_alpha.grad /= self.world_size
+            grad = self._log_alpha.grad
+            assert grad is not None
+            torch.distributed.all_reduce(grad)
+            grad /= self.world_size
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
         """Compute the losses of both Q-functions, of the policy, and of α.
@@ -223,7 +236,7 @@ class SAC(SoftActorCritic):
         if self.alpha_optimizer is not None:
             alpha_loss = self._log_alpha * mean_of_valid(-self._target_entropy - log_pi.detach(), valid)
         values = (q1, q2, dist_info.mean, dist_info.log_std)
-        return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
+        return (q1_loss, q2_loss, pi_loss, alpha_loss), self.to_log(values, samples)
 
     def both_pi(self, samples: Any) -> tuple[tuple, tuple]:
         """Return the agent's `pi` of the samples, and action and log-density for the targets, without gradient; all the noise is new."""
@@ -234,7 +247,7 @@ class SAC(SoftActorCritic):
             of_targets = self.agent.pi(*samples.target_inputs)[:2]
         return self.agent.pi(*samples.agent_inputs), of_targets
 
-    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: Sequence[torch.Tensor], values: tuple) -> None:
         """Also append α."""
         super().append_opt_info_(opt_info, losses, grad_norms, values)
         opt_info.alpha.append(self._alpha)

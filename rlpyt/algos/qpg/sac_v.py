@@ -32,6 +32,8 @@ class SAC_V(SoftActorCritic):
         ValueError: a setting is not possible.
     """
 
+    policy_output_regularization: float
+
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     optimizer_names = ("q1_optimizer", "q2_optimizer", "v_optimizer", "pi_optimizer")
@@ -82,4 +84,4 @@ class SAC_V(SoftActorCritic):
         outputs = 0.5 * (dist_info.mean.square() + dist_info.log_std.square()).mean(-1)
         pi_loss = mean_of_valid(self.policy_output_regularization * outputs - soft_value, valid)
         values = (q1, q2, v, dist_info.mean, dist_info.log_std)
-        return (q1_loss, q2_loss, v_loss, pi_loss), tuple(value.detach() for value in values)
+        return (q1_loss, q2_loss, v_loss, pi_loss), self.to_log(values, samples)

@@ -29,6 +29,8 @@ class TD3(DDPG):
         ValueError: a setting is not possible.
     """
 
+    behavior_cloning: float | None
+
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
     n_q = 2
 

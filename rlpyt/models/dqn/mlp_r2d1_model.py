@@ -6,7 +6,9 @@ from typing import Any
 import torch
 
 from rlpyt.models.dqn.heads import make_head
+from rlpyt.models.dqn.mlp_iqn_model import as_rows
 from rlpyt.models.dqn.noisy import make_noisy
+from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model
@@ -27,6 +29,8 @@ class MlpR2d1Model(Model):
         head_size: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
+        n_atoms: quantiles of the return for each action, at fixed fractions; None for Q-values.
+        implicit: quantiles of the return at any fractions, which are a further input, by `QuantileHead`.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class MlpR2d1Model(Model):
         n_observations: int | None = None,
         noisy: bool = False,
         rnn: str = "lstm",
+        n_atoms: int | None = None,
+        implicit: bool = False,
     ) -> None:
         super().__init__()
         self.dueling = dueling
@@ -47,14 +53,23 @@ class MlpR2d1Model(Model):
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
         self.lstm = make_rnn(rnn, self.mlp.output_size, output_size, lstm_size)
-        self.head = make_head(lstm_size, head_size, output_size, dueling)
+        head = make_head(lstm_size, head_size, output_size, dueling, n_atoms)
         if noisy:
-            make_noisy(self.head)
+            make_noisy(head)
+        self.head = QuantileHead(head, lstm_size) if implicit else head
 
     def forward(
-        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+        self,
+        observation: Any,
+        prev_action: torch.Tensor,
+        prev_reward: torch.Tensor,
+        init_rnn_state: RnnState | None,
+        *fractions: torch.Tensor,
     ) -> tuple[torch.Tensor, RnnState]:
-        """Q-values [T,B,output_size], and the state after the last step [N,B,H]."""
+        """Q-values [T,B,output_size], or quantiles [T,B,output_size,n_atoms], and the state after the last step [N,B,H].
+
+        fractions: [T,B,n_atoms], or [n_atoms] for all, if the model is implicit.
+        """
         x, (lead_dim, T, B) = self.observation(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
-        return restore_leading_dims(self.head(features), lead_dim, T, B), next_rnn_state
+        return restore_leading_dims(self.head(features, *map(as_rows, fractions)), lead_dim, T, B), next_rnn_state

@@ -42,7 +42,11 @@ class QpgMlp(Model):
 
     def input(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation and action with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
-        x, lead_dims = self.observation(observation)
+        to_vector = self.observation
+        if self._obs_ndim == 1 and _is_plain(to_vector, ObservationVector) and _is_batch_of_vectors(observation):
+            x, lead_dims = observation, (1, 1, len(observation))  # Nothing is left to do: this case is the most frequent one.
+        else:
+            x, lead_dims = to_vector(observation)
         if action is not None:
             x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
         return x, lead_dims
@@ -210,6 +214,11 @@ def _layers(mlp: torch.nn.Module) -> Layers | None:
     # Access as attributes is slower.
     layers: list[Any] = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2] if linear is not None]
     return None if any(bias is None for _, bias in layers) else layers
+
+
+def _is_batch_of_vectors(observation: Any) -> bool:
+    """Return whether observations are a tensor [B,size] of float32."""
+    return isinstance(observation, torch.Tensor) and observation.dim() == 2 and observation.dtype == torch.float32
 
 
 def _is_plain(module: Any, Cls: type[M]) -> TypeGuard[M]:

@@ -29,8 +29,11 @@ def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, 
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return _by_autograd(x, nets)
+    needs_graph = torch.is_grad_enabled()
+    if len(nets) == 1 and not needs_graph:  # As below, in a few microseconds less: agents act by this.
+        return (_forward(x, nets[0])[-1],)
     params = [p for layers in nets for layer in layers for p in layer]
-    if not torch.is_grad_enabled():
+    if not needs_graph:
         return tuple(out for layers in _groups(params, len(nets), len(x)) for out in _outputs(_forward(x, layers)[-1]))
     return _Perceptrons.apply(x, len(nets), *params)
 

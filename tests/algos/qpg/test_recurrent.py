@@ -14,6 +14,7 @@ from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.agents.qpg.td3_lstm_agent import AlternatingTd3LstmAgent, Td3LstmAgent
+from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.qpg.recurrent import RecurrentSAC, RecurrentTD3, first_rows, needed_rows
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
@@ -344,6 +345,30 @@ def test_what_is_not_used_for_a_step_to_learn_from_may_be_anything(name, warmup_
         info, _ = algo.update(data)
         outcomes.append((buffer_leaves(tuple(info)), agent.state_dict()))
     torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)
+
+
+def test_what_is_logged_are_outputs_at_steps_to_learn_from():
+    algo, agent = make("sac", batch_T=12)
+    batches = [sequences(algo, seed=seed, p_done=0.1) for seed in (0, 1)]
+    batches.append(batches[0]._replace(valid=torch.zeros_like(batches[0].valid)))  # An update with nothing to learn.
+    expected = {name: [] for name in ("q1", "q2", "piMu", "piLogStd", "qMeanDiff")}
+    updates = []
+    for samples in batches:
+        rows, differences = {}, []
+        for b, k, a, _, _, (of_pi, of_q1, of_q2), _ in steps_of(algo, agent, samples, agent.q_names):
+            q1, q2 = q_of(agent.q1_model, of_q1, a).item(), q_of(agent.q2_model, of_q2, a).item()
+            mean_and_log_std = perceptron(agent.model.head, of_pi, 1).detach()
+            rows[k, b] = [q1], [q2], mean_and_log_std[:A].tolist(), mean_and_log_std[A:].tolist()
+            differences.append(abs(q1 - q2))
+        for k in (0, 10):  # Every tenth row is logged.
+            for b in range(B):
+                for name, values in zip(expected, rows.get((k, b), ())):
+                    expected[name] += values
+        expected["qMeanDiff"] += [mean(differences)] if differences else []
+        updates.append(algo.update(samples)[0])
+    info = read_opt_info(algo.OptInfoCls, updates)
+    assert 10 < len(expected["q1"]) < 30 and len(expected["qMeanDiff"]) == 2
+    assert {name: getattr(info, name) for name in expected} == {name: pytest.approx(values) for name, values in expected.items()}
 
 
 def test_a_batch_with_nothing_to_learn_gives_zeros():

@@ -33,6 +33,35 @@ def test_models_are_perceptrons_of_observation_and_action():
     assert mu(100 * o, a, r).abs().max() <= 3
 
 
+@pytest.mark.parametrize("Cls", [MuMlpModel, PiMlpModel, VMlpModel])
+def test_outputs_are_the_same_bits_with_any_leading_dimensions_with_and_without_gradient(Cls):
+    model, batch = Cls((4,), [8, 8], 2), inputs(5)
+
+    def outputs(*batch):
+        out = model(*batch)
+        return torch.stack(out) if isinstance(out, tuple) else out
+
+    expected = outputs(*batch)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            assert torch.equal(outputs(*batch), expected)
+            assert torch.equal(outputs(*(x[None] for x in batch)).view_as(expected), expected)
+
+
+def test_observations_of_another_kind_are_made_vectors_and_hooks_are_called():
+    model = VMlpModel((4,), [8], None)
+    observation = torch.randint(256, (5, 4), dtype=torch.uint8)
+    expected = model(observation.float() / 255, None, None)
+    torch.testing.assert_close(model(observation, None, None), expected)
+    torch.testing.assert_close(model(observation.double() / 255, None, None), expected)
+    seen = []
+    model.observation.register_forward_hook(lambda *args: seen.append(args))
+    model(observation.float(), None, None)
+    assert len(seen) == 1
+    image = VMlpModel((2, 3), [8], None)
+    assert image(torch.zeros(2, 3), None, None).shape == ()  # No leading dimensions, and not a batch of vectors.
+
+
 class Doubling(torch.nn.Module):
     def forward(self, x):
         return 2 * x

@@ -15,6 +15,11 @@ classes_by_key = dict(
         alternating_agent="rlpyt.agents.dqn.mlp_r2d1_agent.MlpR2d1AlternatingAgent",
         algo="rlpyt.algos.dqn.r2d1.R2D1",
     ),
+    iqn_r2d1=dict(
+        agent="rlpyt.agents.dqn.mlp_r2d1_agent.MlpIqnR2d1Agent",
+        alternating_agent="rlpyt.agents.dqn.mlp_r2d1_agent.MlpIqnR2d1AlternatingAgent",
+        algo="rlpyt.algos.dqn.quantile_r2d1.QuantileR2D1",
+    ),
 )
 
 base = variant(on_policy, env=dict(components=[0, 2]))
@@ -57,3 +62,4 @@ configs = dict(
         sampler=dict(batch_T=4, batch_B=16),
     ),
 )
+configs["iqn_r2d1"] = variant(configs["r2d1"], agent=dict(n_quantiles=16, n_target_quantiles=16, n_acting_quantiles=16))

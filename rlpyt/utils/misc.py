@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import json
 import os
 import sys
 from collections import deque
@@ -197,6 +198,13 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
             os.remove(temporary)
         raise
     _fsync_directory(directory)
+
+
+def write_json(path: str | os.PathLike, content: Any, indent: int = 2) -> None:
+    """Write plain data to a JSON file by `atomic_write`."""
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=indent)
+        file.write("\n")
 
 
 def append_whole(path: str | os.PathLike, data: bytes) -> None:

@@ -20,7 +20,7 @@ from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
-from rlpyt.utils.misc import atomic_write, is_file_name
+from rlpyt.utils.misc import is_file_name, write_json
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
 from rlpyt.utils.text import printable, show, traceback_of
 
@@ -306,8 +306,7 @@ def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | Non
             show(f"{printable(params_file)}: {param_name}={params[param_name]!r} stays (overwrite=True replaces it)")
             continue
         params[param_name] = logger.stub_to_json(param_val)
-        with atomic_write(params_file, "w") as file:
-            json.dump(params, file, indent=2)
+        write_json(params_file, params)
 
 
 def check_progress(exp_dir: PathLike | str | None = None) -> None:

@@ -34,7 +34,7 @@ from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.store import ByIteration, SnapshotStore
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.logging.writers import CompletedWriter
-from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+from rlpyt.utils.misc import remove_stale_temporaries, write_json
 from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
 
@@ -687,6 +687,4 @@ def log_variant(log_file: str | os.PathLike, variant_data: object) -> None:
     """Write the configuration of a run to a JSON file (see `stub_to_json`)."""
     path = os.path.abspath(log_file)
     console.mkdir_p(os.path.dirname(path))
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        json.dump(stub_to_json(variant_data), file, indent=2)
-        file.write("\n")
+    write_json(path, stub_to_json(variant_data))

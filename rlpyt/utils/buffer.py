@@ -302,9 +302,13 @@ def cloned(state: Any) -> Any:
 
 
 def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> Any:
-    """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays.
+    """Return the structure of torch tensors on `device`.
 
-    non_blocking: do not wait for copies from page-locked memory to a GPU.
+    Args:
+        non_blocking: do not wait for copies from page-locked memory to a GPU.
+
+    Raises:
+        TypeError: a leaf is a numpy array.
     """
 
     def to(leaf: Any) -> Any:

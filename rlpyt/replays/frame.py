@@ -172,7 +172,7 @@ class FrameStorage(Storage):
 
     # Reading --------------------------------------------------------------------------------------------------------
     def _frames(self, stack: Stack, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int, int]:
-        """First arguments of the kernels that rebuild a part: frames [T*B,bytes], done [T*B], T, B, C."""
+        """Return the first arguments of the kernels that rebuild a part: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
         return _as_bytes(memory[:n], n), self.memory.done[:n], self.T, self.B, stack.n_frames
 

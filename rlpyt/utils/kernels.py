@@ -403,7 +403,7 @@ def _put_frame(frames, F, T, B, t, b, blank, to, place):
 
 @kernel
 def _n_frames_of_episode(done, T, B, C, t, b):
-    """Number of frames, of the C in the observation at row t, that are not blank."""
+    """Return the number of frames, of the C in the observation at row t, that are not blank."""
     n = 1
     while n < C and not done[(t - n) % T * B + b]:
         n += 1
@@ -489,7 +489,7 @@ def store_newest_frames(stacks, frames):
 # ---------------------------------------------------------------------------------------------------------------------
 @kernel
 def all_within(T_idxs, B_idxs, T, B):
-    """Whether both have equal length, all `T_idxs` are in [0, T), and all `B_idxs` in [0, B)."""
+    """Return whether both have equal length, all `T_idxs` are in [0, T), and all `B_idxs` in [0, B)."""
     if len(T_idxs) != len(B_idxs):
         return False
     for i in range(len(T_idxs)):

@@ -32,7 +32,7 @@ def save__init__args(
 
 
 def _has(self: object, attribute: str) -> bool:
-    """Whether the object itself, not its class, has an attribute; for a property, whether reading it works."""
+    """Return whether the object itself, not its class, has an attribute; for a property, whether reading it works."""
     is_property = isinstance(inspect.getattr_static(type(self), attribute, None), property)
     return hasattr(self, attribute) if is_property else attribute in vars(self)
 
@@ -95,6 +95,6 @@ def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> 
 
 
 def takes(make: Callable, name: str) -> bool:
-    """Whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
+    """Return whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
     arguments = arguments_of(make)
     return name in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())

@@ -206,7 +206,7 @@ class _Writer:
         return {**call, "positional": self.items(positional, where)} if positional else call
 
     def name(self, value: Any, where: str) -> dict:
-        """The import path of a class or function."""
+        """Return the import path of a class or function."""
         path = _path_of(value)
         module, _, qualname = path.partition(":")
         if "<lambda>" in qualname:
@@ -240,7 +240,7 @@ def made_again(made: Any, **changes: Any) -> Any:
 
 
 def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
-    """The arguments that an object was made with: those that can only be given by position, and the others by name.
+    """Return the arguments that an object was made with: those that can only be given by position, and the others by name.
 
     If the object does not remember them, its attributes with the names of arguments are returned.
     """
@@ -287,12 +287,12 @@ def defaults_of(made: Any) -> dict[str, Any]:
 
 
 def _named(cls: type) -> dict[str, inspect.Parameter]:
-    """Arguments of a constructor that can be given by name."""
+    """Return the arguments of a constructor that can be given by name."""
     return {name: p for name, p in arguments_of(cls).items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _path_of(value: Any) -> str:
-    """Module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
+    """Return module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
     name, module = name_of(value), module_of(value) or None
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
         name = value.__name__
@@ -302,7 +302,7 @@ def _path_of(value: Any) -> str:
 
 
 def _is_found(value: Any, module: str, qualname: str) -> bool:
-    """Whether a name leads back to this class or function."""
+    """Return whether a name leads back to this class or function."""
     try:
         return functools.reduce(getattr, qualname.split("."), sys.modules[module]) == value
     except (KeyError, AttributeError):

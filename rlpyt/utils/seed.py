@@ -121,7 +121,7 @@ def generators_in(thing: Any) -> list:
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether `value` is a random generator other than the global ones of the process."""
+    """Return whether `value` is a random generator other than the global ones of the process."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Generator):
         return value is not torch.default_generator

@@ -198,12 +198,12 @@ def _has_kwargs(parameters: Iterable[inspect.Parameter]) -> bool:
 
 
 def one_of(*values: Any) -> Kind:
-    """One of these values."""
+    """Return the kind of exactly these values."""
     return Kind(" or ".join(map(repr, values)), lambda value: any(type(value) is type(each) and value == each for each in values))
 
 
 def has(words: str, *names: str) -> Kind:
-    """An object with all of these methods; a class is not possible."""
+    """Return the kind of objects with all of these methods; a class is not possible."""
 
     def hint(value: Any) -> str:
         if not isinstance(value, type) or not has_all(value, *names):
@@ -215,7 +215,7 @@ def has(words: str, *names: str) -> Kind:
 
 
 def or_array(number: Number) -> Kind:
-    """A number, or an array, tensor or list of such numbers."""
+    """Return the kind of a number, or an array, tensor or list of such numbers."""
 
     def test(value: Any) -> bool:
         if number.allows(value):
@@ -227,7 +227,7 @@ def or_array(number: Number) -> Kind:
 
 
 def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
-    """A list or other sequence whose elements pass a test."""
+    """Return the kind of lists and other sequences whose elements pass a test."""
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 

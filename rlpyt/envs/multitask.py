@@ -243,16 +243,7 @@ class MultiEnvWrapper(Wrapper):
             isinstance(env_names, list) and len(env_names) == len(envs) and len(set(env_names)) == len(env_names)
         ):
             raise ValueError(f"env_names={env_names!r} must be a list of {len(envs)} names, one for each environment, all different.")
-        for i, env in enumerate(self._envs):
-            space, first = env.observation_space, self.env.observation_space
-            if _form(space) != _form(first):
-                raise ValueError(
-                    f"The observation_space of environment {i} is {space}, the first one's {first}: their fields, shapes and dtypes must "
-                    "be the same."
-                )
-            space, first = env.action_space, self.env.action_space
-            if space != first:
-                raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
+        _check_spaces(self._envs)
         self._strategy, self._mode, self._names = sample_strategy, mode, env_names
         self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
         self._rng: np.random.Generator | None = None  # Made by `seed`, or else by the first reset.
@@ -360,6 +351,20 @@ class MultiEnvWrapper(Wrapper):
         """Close all environments."""
         for env in self._envs:
             env.close()
+
+
+def _check_spaces(envs: Sequence[Environment]) -> None:
+    """Raise ValueError unless one agent can act in all environments."""
+    for i, env in enumerate(envs):
+        space, first = env.observation_space, envs[0].observation_space
+        if _form(space) != _form(first):
+            raise ValueError(
+                f"The observation_space of environment {i} is {space}, the first one's {first}: their fields, shapes and dtypes must be "
+                "the same."
+            )
+        space, first = env.action_space, envs[0].action_space
+        if space != first:
+            raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
 
 
 def _form(space: gymnasium.Space) -> Any:

@@ -35,9 +35,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from rlpyt.runners.calibration import set_torch_threads
 from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, tell_restarted
 from rlpyt.runners.group import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value

@@ -28,7 +28,8 @@ from rlpyt.utils.collections import (
     fields_of,
     namedarraytuple_like,
 )
-from rlpyt.utils.structures import as_numpy, is_tensor, leaves_of, named_leaves
+from rlpyt.utils.structures import as_numpy, is_tensor, named_leaves
+from rlpyt.utils.structures import leaves_of as buffer_leaves
 
 # Smaller allocations are not worth asking the system how much memory is free.
 _CHECKED_BYTES = 64 * 1024**2
@@ -218,11 +219,6 @@ def buffer_func(buffer_: Any, func: Callable, *args: Any, **kwargs: Any) -> Any:
 def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
     """Return the structure of ``leaf.method_name(*args, **kwargs)`` over all leaves; None stays None."""
     return buffer_func(buffer_, lambda leaf: getattr(leaf, method_name)(*args, **kwargs))
-
-
-def buffer_leaves(buffer_: Any) -> list:
-    """Return the leaves of a structure, except None, as a flat list, depth first."""
-    return leaves_of(buffer_)
 
 
 def element(name: str, index: Iterable[int]) -> str:

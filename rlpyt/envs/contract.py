@@ -97,41 +97,38 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
     """Step `env` with `step` and `reset`, and `twin` with the same methods if `plain`, else with `step_into` and `reset_into`."""
     step_into, reset_into = _plain_methods(twin) if plain else (fast_step(twin), fast_reset(twin))
     check_equal = _check_seed if plain else _check_written
-    reset_observation = observation = env.reset()
-    _check_observation(env, "reset()", observation, reset_observation)
-    out, around = _rows_like(observation)
-    reset_into(out)
-    check_equal("reset", observation, out, around)
-    first_info = None
+    first_observation = first_info = None
+
+    def reset(when: str) -> Any:
+        observation = env.reset()
+        _check_observation(env, f"reset(){when}", observation, observation if first_observation is None else first_observation)
+        out, around = _rows_like(observation)
+        reset_into(out)
+        check_equal(f"reset{when}", observation, out, around)
+        return observation
+
+    observation = first_observation = reset("")
     t_episode = 0
     for t in range(n_steps):
         action = _extreme_action(env.action_space) if t % 2 else env.action_space.sample()
         action = allowed_action(env.action_space, action, observation)
         action_before = map_structure(np.array, action)
-        before = f"at step {t}"
         outcome = env.step(action)
         assert isinstance(outcome, tuple) and len(outcome) == 4, (
             f"step() must return EnvStep(observation, reward, done, env_info), got {outcome!r}."
         )
         observation, reward, done, info = outcome
-        observation = map_structure(np.array, observation)
+        observation = map_structure(np.array, observation)  # A copy, because environments may reuse their memory.
         t_episode += 1
 
-        _check_observation(env, f"step() {before}", observation, reset_observation)
+        before = f"at step {t}"
+        _check_observation(env, f"step() {before}", observation, first_observation)
         assert np.ndim(reward) == 0 and np.asarray(reward).dtype.kind in "biuf", f"The reward {before} must be one number, got {reward!r}."
         assert math.isfinite(reward), f"The reward {before} must be finite, got {reward!r}."
         assert isinstance(done, (bool, np.bool_)), f"done {before} must be True or False, got {done!r}."
-        _check_info(info, info if first_info is None else first_info, before)
         first_info = info if first_info is None else first_info
-        timeout, traj_done = bool(field_of(info, "timeout", False)), bool(field_of(info, "traj_done", done))
-        assert done or not timeout, f"env_info.timeout is True {before}, but done is not."
-        assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
-        horizon = horizon_of(env)
-        assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
-        if timeout and CompletedEnv(env).truncates_only_at_horizon:
-            assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
-        if horizon is not None and t_episode == horizon:
-            assert traj_done, f"The episode continues after its horizon of {horizon} steps."
+        _check_info(info, first_info, before)
+        traj_done = _check_end(env, bool(done), info, t_episode, before)
         assert _equal(action, action_before), f"step() changed the action it was given {before}."
 
         out, around = _rows_like(observation)
@@ -148,11 +145,21 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
 
         if traj_done:
             t_episode = 0
-            observation = map_structure(np.array, env.reset())
-            _check_observation(env, f"reset() after step {t}", observation, reset_observation)
-            out, around = _rows_like(observation)
-            reset_into(out)
-            check_equal(f"reset after step {t}", observation, out, around)
+            observation = reset(f" after step {t}")
+
+
+def _check_end(env: Any, done: bool, info: Any, t_episode: int, before: str) -> bool:
+    """Check whether the episode may end, or continue, after its step number `t_episode`; return whether the trajectory ends."""
+    timeout, traj_done = bool(field_of(info, "timeout", False)), bool(field_of(info, "traj_done", done))
+    assert done or not timeout, f"env_info.timeout is True {before}, but done is not."
+    assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
+    horizon = horizon_of(env)
+    assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
+    if timeout and CompletedEnv(env).truncates_only_at_horizon:
+        assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
+    if horizon is not None and t_episode == horizon:
+        assert traj_done, f"The episode continues after its horizon of {horizon} steps."
+    return traj_done
 
 
 def _plain_methods(env: Any) -> tuple[Callable, Callable]:

@@ -155,6 +155,9 @@ class CountingEnvironment(Environment):
         """Both spaces, and the largest number of steps in an episode."""
         return self._spec
 
+    def close(self) -> None:
+        """Do nothing: such an environment holds no resources, unless a subclass says so."""
+
     def _require_reset(self) -> None:
         """Raise RuntimeError if no episode is running."""
         if self._n_steps is None:

@@ -98,6 +98,3 @@ class GridWorldEnv(CountingEnvironment):
     def visualize(self) -> None:
         """Print the grid instead of opening a window."""
         print(self.render("ansi"))
-
-    def close(self) -> None:
-        """Do nothing: the environment holds no resources."""

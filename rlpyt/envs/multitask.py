@@ -91,26 +91,30 @@ class TaskOnehotWrapper:
         return [partial(_construct, cls, constructor, i, len(env_cons)) for i, constructor in enumerate(env_cons)]
 
 
-class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
-    """`TaskOnehotWrapper` for environments that are not of gymnasium."""
+class _OtherSpec(Wrapper):
+    """Holds an environment, and has another observation space, which the constructor sets."""
 
-    def __init__(self, env: Any, task_index: int, n_total_tasks: int) -> None:
-        Wrapper.__init__(self, as_environment(env))
-        self._observation_space = self._prepare(task_index, n_total_tasks, self.env.observation_space)
-        inner = self.env.spec
-        self._spec = EnvSpec(
-            observation_space=self._observation_space, action_space=inner.action_space, max_episode_length=inner.max_episode_length
-        )
+    _observation_space: gymnasium.Space
+    _spec: EnvSpec
 
     @property
     def observation_space(self) -> gymnasium.Space:
-        """The space of observations, with the one-hot."""
+        """The space of observations, with or without a one-hot."""
         return self._observation_space
 
     @property
     def spec(self) -> EnvSpec:
         """Both spaces, and the largest number of steps in an episode."""
         return self._spec
+
+
+class _EnvironmentTaskOnehot(TaskOnehotWrapper, _OtherSpec):
+    """`TaskOnehotWrapper` for environments that are not of gymnasium."""
+
+    def __init__(self, env: Any, task_index: int, n_total_tasks: int) -> None:
+        Wrapper.__init__(self, as_environment(env))
+        self._observation_space = self._prepare(task_index, n_total_tasks, self.env.observation_space)
+        self._spec = EnvSpec(self._observation_space, self.env.spec.action_space, self.env.spec.max_episode_length)
 
     def reset(self) -> tuple[Any, dict]:
         """Reset the wrapped environment."""
@@ -205,7 +209,7 @@ def round_robin_strategy(num_tasks: int, last_task: int | None) -> int:
     return 0 if last_task is None else (last_task + 1) % num_tasks
 
 
-class MultiEnvWrapper(Wrapper):
+class MultiEnvWrapper(_OtherSpec):
     """Several environments as one: every `reset` chooses one of them.
 
     All observation spaces must have the same fields, shapes and dtypes, and all action spaces must be equal: one agent acts in all.
@@ -243,48 +247,25 @@ class MultiEnvWrapper(Wrapper):
             isinstance(env_names, list) and len(env_names) == len(envs) and len(set(env_names)) == len(env_names)
         ):
             raise ValueError(f"env_names={env_names!r} must be a list of {len(envs)} names, one for each environment, all different.")
-        for i, env in enumerate(self._envs):
-            space, first = env.observation_space, self.env.observation_space
-            if _form(space) != _form(first):
-                raise ValueError(
-                    f"The observation_space of environment {i} is {space}, the first one's {first}: their fields, shapes and dtypes must "
-                    "be the same."
-                )
-            space, first = env.action_space, self.env.action_space
-            if space != first:
-                raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
+        _check_spaces(self._envs)
         self._strategy, self._mode, self._names = sample_strategy, mode, env_names
         self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
         self._rng: np.random.Generator | None = None  # Made by `seed`, or else by the first reset.
         self._active: int | None = None
-        inner = self.env.observation_space
-        self._one_hots = [_one_hot(i, self.num_tasks, inner) for i in range(self.num_tasks)]
-        self._observation_space = inner
+        space = self.env.observation_space
+        self._one_hots = [_one_hot(i, self.num_tasks, space) for i in range(self.num_tasks)]
         if mode == "add-onehot":
-            self._observation_space = with_one_hot(inner, self.num_tasks)
+            space = with_one_hot(space, self.num_tasks)
         elif mode == "del-onehot":
-            self._observation_space = self._without_one_hot(inner)
+            space = self._without_one_hot(space)
         limits = [env.spec.max_episode_length for env in self._envs if env.spec.max_episode_length is not None]
-        self._spec = EnvSpec(
-            observation_space=self._observation_space,
-            action_space=self.env.action_space,
-            max_episode_length=max(limits) if len(limits) == len(self._envs) else None,
-        )
+        limit = max(limits) if len(limits) == len(self._envs) else None  # Of any of the environments.
+        self._observation_space, self._spec = space, EnvSpec(space, self.env.action_space, limit)
 
     def _without_one_hot(self, space: gymnasium.Space) -> gymnasium.Space:
         if not (isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > self.num_tasks):
             raise ValueError(f"mode='del-onehot' needs vectors as observations that end with a one-hot of {self.num_tasks}, not {space}.")
         return spaces.Box(space.low[: -self.num_tasks], space.high[: -self.num_tasks], dtype=space.dtype.type)
-
-    @property
-    def observation_space(self) -> gymnasium.Space:
-        """The space of observations in this `mode`."""
-        return self._observation_space
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Both spaces, and the largest number of steps in an episode of any of the environments."""
-        return self._spec
 
     @property
     def num_tasks(self) -> int:
@@ -360,6 +341,20 @@ class MultiEnvWrapper(Wrapper):
         """Close all environments."""
         for env in self._envs:
             env.close()
+
+
+def _check_spaces(envs: Sequence[Environment]) -> None:
+    """Raise ValueError unless one agent can act in all environments."""
+    for i, env in enumerate(envs):
+        space, first = env.observation_space, envs[0].observation_space
+        if _form(space) != _form(first):
+            raise ValueError(
+                f"The observation_space of environment {i} is {space}, the first one's {first}: their fields, shapes and dtypes must be "
+                "the same."
+            )
+        space, first = env.action_space, envs[0].action_space
+        if space != first:
+            raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
 
 
 def _form(space: gymnasium.Space) -> Any:

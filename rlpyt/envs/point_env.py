@@ -118,9 +118,6 @@ class PointEnv(CountingEnvironment):
         """Print the positions of point and goal instead of opening a window."""
         print(self.render("ansi"))
 
-    def close(self) -> None:
-        """Do nothing: the environment holds no resources."""
-
 
 def _checked(goal: Any) -> np.ndarray:
     """Return a goal as an array, float32 ``[2]``."""

@@ -11,7 +11,6 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.samples import (
     Pieces,
     as_arrays,
-    checked_boundary,
     checked_first,
     find_pieces,
     gather_steps,
@@ -51,9 +50,7 @@ class EpisodeAssembler:
         mid_batch_reset: bool = True,
         on_policy_only: bool = False,
     ) -> None:
-        if int(B) < 1:
-            raise ValueError(f"B={B} must be at least 1: it is the number of columns of the batches.")
-        self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
+        self.env_spec, self.B, self.boundary = env_spec, B, boundary
         self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
         self._first = checked_first(first, self.B).copy()  # Whether the next step of each column starts an episode.
         self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Pieces of each column's running episode: arrays [t,...].

@@ -188,20 +188,15 @@ def checked_first(first: Any, B: int) -> np.ndarray:
     return np.broadcast_to(flags, (B,))
 
 
-def checked_boundary(boundary: str) -> str:
-    """Return `boundary` if it is valid."""
-    if boundary not in ("done", "traj_done"):
-        raise ValueError(f"boundary={boundary!r} must be 'done' or 'traj_done'.")
-    return boundary
-
-
 def episode_fields(samples: Any, partial: str, boundary: str, first: Any, mid_batch_reset: bool) -> dict[str, Any]:
     """Return the episodes in a batch as fields of an `EpisodeBatch`; see `EpisodeBatch.from_samples`."""
     if partial not in ("keep", "drop"):
         raise ValueError(f"partial={partial!r} must be 'keep' or 'drop'.")
+    if boundary not in ("done", "traj_done"):
+        raise ValueError(f"boundary={boundary!r} must be 'done' or 'traj_done'.")
     samples = as_arrays(samples)
     first = checked_first(first, samples.env.done.shape[1])
-    pieces = find_pieces(samples, checked_boundary(boundary), first, mid_batch_reset)
+    pieces = find_pieces(samples, boundary, first, mid_batch_reset)
     if partial == "drop":
         pieces = pieces.select(pieces.begins & pieces.ends)
     return dict(
@@ -223,52 +218,35 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
     if not batch.n_episodes:
         raise ValueError("There is no episode to make a batch of.")
     batch = batch.numpy()
+    rewards, next_observations = batch.rewards.astype(np.float32), batch.next_observations
     columns = _Columns(batch.lengths, max_T)
     T, N = columns.shape
-    t, b, end_t, every = columns.t, columns.b, columns.lengths - 1, np.arange(columns.shape[1])
 
-    def place(x: np.ndarray, rows: int = T, shift: int = 0) -> np.ndarray:
-        out = np.zeros((rows, N, *x.shape[1:]), x.dtype)
-        out[t + shift, b] = x
-        return out
-
-    def place_observations(x: np.ndarray, next_x: np.ndarray) -> np.ndarray:
-        out = place(x, T + 1)
-        out[columns.lengths, every] = next_x[columns.last_steps]
-        return out
-
-    def place_previous(x: np.ndarray) -> np.ndarray:
-        """Return [T,N,...]: zeros where an episode starts, else the value of the previous step, which may be in another column."""
-        out = np.zeros((T, N, *x.shape[1:]), x.dtype)
-        out[t[~columns.begins], b[~columns.begins]] = x[np.flatnonzero(~columns.begins) - 1]
-        return out
-
-    next_observations = batch.next_observations
-    observation = tree_map(place_observations, batch.observations, next_observations)
-    last_observation = tree_map(lambda x: x[columns.last_steps][None], next_observations)  # [1,N,...]
-    action, prev_action = (tree_map(func, batch.actions) for func in (place, place_previous))
-    reward, prev_reward = (func(batch.rewards.astype(np.float32)) for func in (place, place_previous))
-    is_terminal = batch.terminals[columns.last_steps]  # [N]
-    done = np.arange(T)[:, None] >= end_t
-    timeout = (np.arange(T)[:, None] == end_t) & ~is_terminal
-    valid = np.arange(T)[:, None] < columns.lengths
+    observation = tree_map(columns.place_observations, batch.observations, next_observations)
+    action, prev_action = (tree_map(place, batch.actions) for place in (columns.place, columns.place_previous))
+    reward, prev_reward = (place(rewards) for place in (columns.place, columns.place_previous))
+    row, end = np.arange(T)[:, None], columns.lengths - 1
+    done = row >= end
+    timeout = (row == end) & ~batch.terminals[columns.last_steps]
+    valid = row <= end
 
     def structure(tree: Tree, name: str) -> Any:
         return to_structure(tree_map(as_torch, numeric(tree)), name)
 
+    last_observation, last_action, last_reward = (
+        tree_map(lambda x: x[columns.last_steps], tree) for tree in (next_observations, batch.actions, rewards)
+    )  # [N,...]
     timeout_value = None
     if value is not None:
-        inputs = (last_observation, tree_map(lambda x: x[columns.last_steps][None], batch.actions), reward[end_t, every][None])
-        observations, actions, rewards = (structure(tree_map(lambda x: x[0], x), name) for x, name in zip(inputs, "oar"))
         with torch.no_grad():
-            values = value(observations, actions, rewards).to("cpu", torch.float32)  # [N]
-        timeout_value = torch.where(torch.from_numpy(timeout), values, 0.0)
-    terminal_observation = structure(last_observation, "observation")
+            values = value(structure(last_observation, "o"), structure(last_action, "a"), structure(last_reward, "r"))  # [N]
+            timeout_value = torch.where(torch.from_numpy(timeout), values.to("cpu", torch.float32), 0.0)
+    terminal_observation = structure(tree_map(lambda x: x[None], last_observation), "observation")
     samples = Samples(
         agent=AgentSamplesBsv(
             action=structure(action, "action"),
             prev_action=structure(prev_action, "action"),
-            agent_info=structure(tree_map(place, numeric(batch.agent_infos)), "agent_info"),
+            agent_info=structure(tree_map(columns.place, numeric(batch.agent_infos)), "agent_info"),
             bootstrap_value=torch.zeros(1, N),
             timeout_value=timeout_value,
         ),
@@ -277,7 +255,7 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
             reward=torch.from_numpy(reward),
             prev_reward=torch.from_numpy(prev_reward),
             done=torch.from_numpy(done),
-            env_info=structure(tree_map(place, numeric(batch.env_infos)), "env_info"),
+            env_info=structure(tree_map(columns.place, numeric(batch.env_infos)), "env_info"),
             timeout=torch.from_numpy(timeout),
             next_observation=structure(tree_map(lambda x: x[1:], observation), "observation"),
         ),
@@ -308,3 +286,22 @@ class _Columns:
         self.lengths = np.bincount(self.b)
         self.last_steps = np.cumsum(self.lengths) - 1
         self.shape = int(self.lengths.max()), len(self.lengths)
+
+    def place(self, x: np.ndarray, n_more: int = 0) -> np.ndarray:
+        """Return the values [S,...] of steps in their places [T+n_more,N,...], with zeros after the end of columns."""
+        T, N = self.shape
+        out = np.zeros((T + n_more, N, *x.shape[1:]), x.dtype)
+        out[self.t, self.b] = x
+        return out
+
+    def place_observations(self, x: np.ndarray, next_x: np.ndarray) -> np.ndarray:
+        """Return the observations [T+1,N,...], each column with the one after its last step."""
+        out = self.place(x, n_more=1)
+        out[self.lengths, np.arange(len(self.lengths))] = next_x[self.last_steps]
+        return out
+
+    def place_previous(self, x: np.ndarray) -> np.ndarray:
+        """Return [T,N,...]: zeros where an episode starts, else the value of the previous step, which may be in another column."""
+        out, continues = np.zeros((*self.shape, *x.shape[1:]), x.dtype), ~self.begins
+        out[self.t[continues], self.b[continues]] = x[np.flatnonzero(continues) - 1]
+        return out

@@ -112,5 +112,5 @@ class AsyncReplayBufferMixin(BufferMixin):
 
 
 def has_priorities(ReplayCls: type) -> bool:
-    """Whether buffers of a class have priorities to update."""
+    """Return whether buffers of a class have priorities to update."""
     return any("update_batch_priorities" in vars(cls) for cls in ReplayCls.__mro__ if cls is not AsyncReplayBufferMixin)

@@ -172,7 +172,7 @@ class FrameStorage(Storage):
 
     # Reading --------------------------------------------------------------------------------------------------------
     def _frames(self, stack: Stack, memory: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int, int]:
-        """First arguments of the kernels that rebuild a part: frames [T*B,bytes], done [T*B], T, B, C."""
+        """Return the first arguments of the kernels that rebuild a part: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
         return _as_bytes(memory[:n], n), self.memory.done[:n], self.T, self.B, stack.n_frames
 
@@ -184,14 +184,15 @@ class FrameStorage(Storage):
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> Any:
         n = len(T_idxs)
-        out = self.observation_memory(n) if T is None else self.observation_memory(T, n)
-        rows = T_idxs if T is None else self.rows.wrap(T_idxs + np.arange(T)[:, None])
         if T is not None:
+            out = self.observation_memory(T, n)
+            rows = self.rows.wrap(T_idxs + np.arange(T)[:, None])
             self.gather(rows * self.B + B_idxs, T_idxs, B_idxs, None, out)
             return out
+        out = self.observation_memory(n)
         for stack, memory, part in zip(self.stacks, buffer_leaves(self.memory.observation), buffer_leaves(out), strict=True):
             if stack is None:
-                part[:] = memory[rows * self.B + B_idxs]
+                part[:] = memory[T_idxs * self.B + B_idxs]
             else:
                 kernels.gather_frames(*self._frames(stack, memory), T_idxs, B_idxs, _as_bytes(part, n, stack.n_frames), 0, n)
         return out

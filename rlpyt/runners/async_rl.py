@@ -35,10 +35,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from rlpyt.runners.calibration import set_torch_threads
 from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, tell_restarted
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
+from rlpyt.runners.group import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
-from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.types import BatchSpec
@@ -189,11 +190,15 @@ class AsyncRlMixin(RunnerMixin):
             self.algo.async_initialize(agent=self.agent, sampler_n_itr=n_itr, **sampler, world_size=self.world_size)
             self.feed: _Replayed | _Direct = _Replayed()
         else:
-            batches_np = [samples_np for _, samples_np in self.sampler._batches]
-            self.feed = _Direct(batches_np, **sampler, n_itr=n_itr, world_size=self.world_size, restarted=lines.restarted)
+            self.feed = _Direct(self._batches_np, **sampler, n_itr=n_itr, world_size=self.world_size, restarted=lines.restarted)
         self._warn_if_nothing_is_learned()
         self.launch_workers()
         return n_itr
+
+    @property
+    def _batches_np(self) -> list:
+        """The sampler's batches as arrays in shared memory."""
+        return [samples_np for _, samples_np in self.sampler._batches]
 
     def _acting(self) -> tuple[list[int], int | None]:
         """See the base class."""
@@ -223,42 +228,43 @@ class AsyncRlMixin(RunnerMixin):
         for default, affinities in ((1, self.sampler_affinities), (torch.get_num_threads(), self.optimizer_affinities[1:])):
             for affinity in affinities:
                 check_forked_torch_threads(affinity.get("master_torch_threads") or default, start_method, "master_torch_threads")
+        processes = self._sampling_processes(start_method)
+        if self._replays:
+            processes["the memory copier"] = dict(
+                work=_copy, algo=self.algo, batches_np=self._batches_np, lines=self._lines, n_parts=len(self._reports)
+            )
+        trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
+        if trains_here and share_processors(self.optimizer_affinities, self.sampler_affinities):
+            for kwargs in processes.values():
+                kwargs["niceness"] = NICENESS
+        for rank in range(1, self.world_size):
+            processes[f"optimizer {rank} of {self.world_size}"] = dict(work=_Optimizer(self, rank).train)
+        self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes.values()], list(processes), start_method=start_method)
+
+    def _sampling_processes(self, start_method: str) -> dict[str, dict[str, Any]]:
+        """Return the arguments of `_work` for each sampling process, by its name; open the pipes for their reports."""
         parts = [copy.copy(part) for part in self.sampler.parts(len(self.sampler_affinities))]
         if self.resume_from is not None:
             for part in parts:
                 part.max_decorrelation_steps = 0  # After a resume, appended samples begin with new episodes.
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
-        lines, n = running(self._lines), len(parts)
-        first_columns = [0, *itertools.accumulate(part.batch_spec.B for part in parts)]
-        processes: list[dict[str, Any]] = [
-            dict(
+        n, first_columns = len(parts), [0, *itertools.accumulate(part.batch_spec.B for part in parts)]
+        return {
+            "the sampling process" if n == 1 else f"sampling process {i} of {n}": dict(
                 work=_sample,
                 sampler=part,
                 affinity=affinity,
                 part=i,
                 first_column=first_columns[i],
                 seed=env_seed(self.sampler.seed, "agent", i),
-                lines=lines,
+                lines=self._lines,
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
                 min_itr_learn=self.min_itr_learn,
             )
             for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))
-        ]
-        names = ["the sampling process" if n == 1 else f"sampling process {i} of {n}" for i in range(n)]
-        if self._replays:
-            batches_np = [samples_np for _, samples_np in self.sampler._batches]
-            processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
-            names.append("the memory copier")
-        trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
-        if trains_here and share_processors(self.optimizer_affinities, self.sampler_affinities):
-            for process in processes:
-                process["niceness"] = NICENESS
-        for rank in range(1, self.world_size):
-            processes.append(dict(work=_Optimizer(self, rank).train))
-            names.append(f"optimizer {rank} of {self.world_size}")
-        self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
+        }
 
     def optim_startup(self) -> None:
         """Bind this process, move the agent to its device, and build the optimizer. All other processes have already been started."""
@@ -658,16 +664,16 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
     first_itr = pipe.recv()
     if first_itr is not None:
         for itr in itertools.count(first_itr):
-            half = itr % 2
+            buffer = itr % len(batches)
             for _ in range(n_parts):
-                lines.filled[half].acquire()
+                lines.filled[buffer].acquire()
             if itr >= lines.n_batches[0]:
                 break
-            if lines.restarted[half].any():
-                tell_restarted(algo, np.flatnonzero(lines.restarted[half]).tolist())
-                lines.restarted[half] = False
-            algo.append(batches[half])
-            for semaphore in lines.free[half]:
+            if lines.restarted[buffer].any():
+                tell_restarted(algo, np.flatnonzero(lines.restarted[buffer]).tolist())
+                lines.restarted[buffer] = False
+            algo.append(batches[buffer])
+            for semaphore in lines.free[buffer]:
                 semaphore.release()
             lines.in_replay.release()
         pipe.send(("ok", None))

@@ -73,6 +73,15 @@ def forget_threads() -> None:
     _threads_in_use = None
 
 
+def set_torch_threads(affinity: Mapping[str, Any]) -> None:
+    """Set the number of torch threads of this process by its affinity, or else as was chosen, unless the user has said another."""
+    given, n_chosen = affinity.get("master_torch_threads"), choices.chosen((THREADS,))
+    if given is not None:
+        torch.set_num_threads(int(given))
+    elif n_chosen is not None and not threads_are_said(affinity):
+        use_threads(n_chosen)
+
+
 def possible_threads(n_sharing: int = 1) -> list[int]:
     """Return numbers of torch threads to choose from, the default first: as many as processors can run all the time, half of them, ... 1.
 
@@ -139,15 +148,8 @@ def calibrate(
         if trained_rows and not threads_are_said(affinity) and torch.get_num_threads() > 1:
             possible = possible_threads(n_sharing)
             comparison = update_comparison((THREADS,), possible, models, max(trained_rows), image_shape, quantiles.trained_fractions)
-            n, why = possible[0], f"{possible[0]}, what this process can have of the processors"
-            if comparison is not None and len(possible) > 1:
-                settled = settle([comparison], **keeping, budget=choices.BUDGET / 2, obstacle=partial(load.obstacle, n))
-                n, why = settled.answers[THREADS], settled.lines[THREADS].partition(": ")[2]
-            if not repeats and load.n_idle < n:
-                n, why = load.n_idle, f"{load.n_idle}, since {load}. A run with a given seed ignores the load, so that it repeats"
-            logger.log(f"Choice: {THREADS}: {why}.", level=2 if n == torch.get_num_threads() else 1)
-            answers[THREADS] = n
-            use_threads(n)
+            answers[THREADS] = _choose_threads(possible, comparison, keeping, load, repeats)
+            use_threads(answers[THREADS])
         bf16 = agent.acting_bf16 and has_bf16(torch.device("cpu"))
         fractions = quantiles.trained_fractions, quantiles.acting_fractions
         asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape, bf16, *fractions)
@@ -159,6 +161,18 @@ def calibrate(
     if answers:
         logger.log(f"Choices between equal computations took {1e3 * (time.perf_counter() - start):.0f} ms.", level=2)
     return answers
+
+
+def _choose_threads(possible: list[int], comparison: Any, keeping: dict[str, Any], load: _Load, repeats: bool) -> int:
+    """Return the number of torch threads, out of the `possible` ones, and log why; `comparison` is None if nothing can be measured."""
+    n, why = possible[0], f"{possible[0]}, what this process can have of the processors"
+    if comparison is not None and len(possible) > 1:
+        settled = settle([comparison], **keeping, budget=choices.BUDGET / 2, obstacle=partial(load.obstacle, n))
+        n, why = settled.answers[THREADS], settled.lines[THREADS].partition(": ")[2]
+    if not repeats and load.n_idle < n:
+        n, why = load.n_idle, f"{load.n_idle}, since {load}. A run with a given seed ignores the load, so that it repeats"
+    logger.log(f"Choice: {THREADS}: {why}.", level=2 if n == torch.get_num_threads() else 1)
+    return n
 
 
 class _Load:

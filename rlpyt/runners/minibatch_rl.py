@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlpyt.runners.base import BaseRunner
-from rlpyt.runners.calibration import THREADS, calibrate, forget_threads, threads_are_said, use_threads
+from rlpyt.runners.calibration import calibrate, forget_threads, set_torch_threads
 from rlpyt.runners.checkpoint import (
     Saver,
     choices_of,
@@ -121,13 +121,15 @@ class MinibatchRlBase(BaseRunner):
     digest = False
     digests: Digests | None = None  # Of the process that writes the log, while it trains, with `digest`.
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
-    rank = 0
+    rank, world_size = 0, 1
     affinities: Sequence[dict] = ()  # Of all ranks, if there may be several,
     sampler_affinities: Sequence[dict] = ()  # and of the sampling processes, if it is not these that sample.
     resume_from: Any = None
     _launched = False  # Whether another program, such as torchrun, starts the ranks.
+    first_itr = 0  # The iteration with which this process begins.
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
+    _is_resumed = False  # Whether the state in `resume_from` has been restored.
     _interrupt: Interrupt | None = None
     _sampling_is_lost = False  # Whether sampling was abandoned, so that the states of environments are unknown.
 
@@ -178,9 +180,6 @@ class MinibatchRlBase(BaseRunner):
         self.verbose = verbose
         self.calibrate = calibrate
         self.digest = is_digested() if digest is None else digest
-        self.rank = 0
-        self.world_size = 1
-        self.first_itr, self._is_resumed = 0, False
         self.saver = Saver()
 
     # Startup and end ------------------------------------------------------------------------------------------------
@@ -819,15 +818,6 @@ class MinibatchRlEval(MinibatchRlBase):
             logger.record_tabular("TrajsInEval", len(eval_traj_infos), detail=True)
             logger.record_tabular("CumEvalTime", self.diagnostics.cum_eval_time + eval_time, detail=True)
         super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
-
-
-def set_torch_threads(affinity: Mapping[str, Any]) -> None:
-    """Set the number of torch threads of this process by its affinity, or else as was chosen, unless the user has said another."""
-    given, n_chosen = affinity.get("master_torch_threads"), choices.chosen((THREADS,))
-    if given is not None:
-        torch.set_num_threads(int(given))
-    elif n_chosen is not None and not threads_are_said(affinity):
-        use_threads(n_chosen)
 
 
 def snapshot_is_missing(directory: Any) -> RuntimeError:

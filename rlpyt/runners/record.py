@@ -35,7 +35,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start, torchrun_rank
 from rlpyt.utils.logging.runs import RECORD, recorded_settings
 from rlpyt.utils.logging.writers import CompletedWriter
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import write_json
 from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
 
 FORMAT = 1
@@ -88,9 +88,7 @@ def record_choices(runner: Any) -> None:
         if RECORD not in params:  # The runner has trained before, and its record is in another directory.
             return
         params[RECORD]["choices"] = runner.choices
-        with atomic_write(path, "w", encoding="utf-8") as file:
-            json.dump(params, file, indent=2)
-            file.write("\n")
+        write_json(path, params)
 
     logger.try_to_write(path, write)
 
@@ -149,9 +147,7 @@ def _add_record(path: str, record: dict) -> None:
         now = {name: record[name] for name in _ORIGIN if name in record}
         first = {name: before[name] for name in _ORIGIN if name in before}
         record = {**{k: v for k, v in record.items() if k not in _ORIGIN}, **first, "resumed": [*before.get("resumed", []), now]}
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        json.dump({**params, RECORD: record}, file, indent=2)
-        file.write("\n")
+    write_json(path, {**params, RECORD: record})
 
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:

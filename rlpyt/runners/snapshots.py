@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +60,10 @@ class Snapshotter:
         snapshot_mode: which snapshots to keep.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
 
+    Attributes:
+        snapshot_dir: absolute path of the directory.
+        is_writer: whether this process saves.
+
     Raises:
         ValueError: the mode is unknown, or the gap is unsuitable for it.
     """
@@ -67,21 +72,11 @@ class Snapshotter:
     def __init__(self, snapshot_dir: Any = None, snapshot_mode: str = "last", snapshot_gap: int = 1) -> None:
         self._policy = ByEpoch(snapshot_mode, snapshot_gap)
         directory = os.path.join(os.getcwd(), "data", "local", "experiment") if snapshot_dir is None else os.fspath(snapshot_dir)
-        self._snapshot_dir = os.path.abspath(directory)
-        self._is_writer = torchrun_rank() == 0
-        if self._is_writer:
-            os.makedirs(self._snapshot_dir, exist_ok=True)
-        self._store = SnapshotStore(self._policy, self._snapshot_dir if self._is_writer else None)
-
-    @property
-    def snapshot_dir(self) -> str:
-        """Directory of the snapshots."""
-        return self._snapshot_dir
-
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process saves. Of the processes that torchrun started, only the first one does."""
-        return self._is_writer
+        self.snapshot_dir = os.path.abspath(directory)
+        self.is_writer = torchrun_rank() == 0
+        if self.is_writer:
+            os.makedirs(self.snapshot_dir, exist_ok=True)
+        self._store = SnapshotStore(self._policy, self.snapshot_dir if self.is_writer else None)
 
     @property
     def snapshot_mode(self) -> str:
@@ -144,14 +139,7 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
     numbered: dict[float, Path] = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
     if str(itr).isdecimal() and int(itr) in numbered:
         return numbered[int(itr)], read_snapshot(numbered[int(itr)])
-    readable: dict[float, tuple[Path, dict[str, Any]]] = {}  # By epoch, files without a number in their names.
-    problems: list[str] = []
-    for path in sorted(file.path for file in files if file.run == latest and file.itr is None):  # params.pkl, params_previous.pkl
-        try:
-            snapshot = read_snapshot(path)
-            readable.setdefault(_epoch_of(snapshot), (path, snapshot))
-        except ValueError as error:
-            problems.append(str(error))
+    readable, problems = _by_epoch(sorted(file.path for file in files if file.run == latest and file.itr is None))
     if str(itr).isdecimal():
         if int(itr) in readable:
             return readable[int(itr)]
@@ -170,6 +158,23 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
                 logger.warn(printable(f"{problem} Taking {found[0].name}."))
             return found
     raise ValueError(f"No snapshot in {directory} is readable. {' '.join(problems)}")
+
+
+def _by_epoch(paths: Iterable[Path]) -> tuple[dict[float, tuple[Path, dict[str, Any]]], list[str]]:
+    """Return files and contents of snapshots by epoch, and what is wrong with those that are not readable.
+
+    Args:
+        paths: files whose names tell no epoch, such as params.pkl and params_previous.pkl; the first one of an epoch counts.
+    """
+    readable: dict[float, tuple[Path, dict[str, Any]]] = {}
+    problems = []
+    for path in paths:
+        try:
+            snapshot = read_snapshot(path)
+            readable.setdefault(_epoch_of(snapshot), (path, snapshot))
+        except ValueError as error:
+            problems.append(str(error))
+    return readable, problems
 
 
 def _epoch_of(snapshot: Any) -> float:

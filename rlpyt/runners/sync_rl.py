@@ -15,36 +15,34 @@ from __future__ import annotations
 import copy
 import gc
 import os
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from importlib import import_module
-from multiprocessing.util import get_temp_dir
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
+from rlpyt.runners.group import (
+    SEED_STEP,
+    interruptibly,
+    leave,
+    may_be_lost_connection,
+    meeting_place,
+    process_group,
+    raise_first_failure,
+    running,
+    watching,
+)
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, RunnerMixin
 from rlpyt.runners.protocols import CompletedSampler
-from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
-from rlpyt.utils import accelerator
+from rlpyt.samplers.workers import WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
-_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; deaths are noticed by other means.
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
-_GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
-SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
-
-T = TypeVar("T")
 
 
 class SyncRlMixin(RunnerMixin):
@@ -70,31 +68,12 @@ class SyncRlMixin(RunnerMixin):
         self._launched = "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_WORLD_SIZE" in os.environ
         n_local = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # 0 is one per GPU.
         affinity = for_runner(affinity, kwargs.get("sampler", args[2] if len(args) > 2 else None), n_process=n_local)
-        affinities = [affinity] if self._launched and (affinity is None or isinstance(affinity, dict)) else affinity
-        if not isinstance(affinities, (list, tuple)) or not affinities:
-            raise ValueError(
-                f"affinity={affinity!r} must be a list with one dictionary for each process, e.g. [dict(cuda_idx=0), dict(cuda_idx=1)]."
-            )
-        for each in affinities:
-            check_affinity(each)
-        check_gpus(affinities)
+        affinities = _affinities_of_ranks(affinity, n_local, self._launched)
         rank, world_size, local_rank = 0, len(affinities), 0
         if self._launched:
             rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-            if len(affinities) not in (1, n_local):
-                raise ValueError(
-                    f"affinity lists {len(affinities)} processes, but torchrun started {n_local} on this machine: give one entry for each "
-                    "of them, or one for all."
-                )
-            cuda_idx = (affinities[0] or {}).get("cuda_idx")
-            if len(affinities) < n_local and cuda_idx is not None:
-                raise ValueError(
-                    f"affinity has cuda_idx={cuda_idx} for all {n_local} processes of this machine, which need a GPU each: give a list "
-                    "with one entry for each of them."
-                )
-        super().__init__(*args, affinity=affinities[local_rank % len(affinities)] or {}, **kwargs)
-        self.affinities = [each or {} for each in affinities]
-        self.rank, self.world_size = rank, world_size
+        super().__init__(*args, affinity=affinities[local_rank % len(affinities)], **kwargs)
+        self.affinities, self.rank, self.world_size = affinities, rank, world_size
         self._pool: WorkerPool | None = None
 
     # Processes ------------------------------------------------------------------------------------------------------
@@ -123,7 +102,7 @@ class SyncRlMixin(RunnerMixin):
         except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
-            if self._interruptible().signal is not None and _may_be_lost_connection(error):  # Lost to a rank that the signal has ended.
+            if self._interruptible().signal is not None and may_be_lost_connection(error):  # Lost to a rank that the signal has ended.
                 raise SystemExit(self._interruptible().exit_code) from error
             if self._pool is not None:
                 raise_first_failure(self._pool, error)
@@ -234,7 +213,7 @@ class SyncRlMixin(RunnerMixin):
         flags = torch.tensor([interrupt.signal or 0, is_lost])
         try:
             with interrupt.abandonable(PATIENCE + _ANSWER):
-                _interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
+                interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
         except Overdue:
             logger.warn("another rank does not answer: the run ends, and the previous snapshot is its last one.")
             if self._pool is not None:
@@ -345,6 +324,39 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
             return [], 0.0
 
 
+def _affinities_of_ranks(affinity: Any, n_local: int, launched: bool) -> list[dict]:
+    """Return a list of affinities for the ranks of this machine: one for each, or, if `launched` by torchrun, perhaps one for all.
+
+    Args:
+        affinity: that of `SyncRlMixin`, with "auto" resolved.
+        n_local: number of ranks that torchrun started on this machine.
+
+    Raises:
+        ValueError: see `SyncRlMixin`.
+    """
+    affinities = [affinity] if launched and (affinity is None or isinstance(affinity, dict)) else affinity
+    if not isinstance(affinities, (list, tuple)) or not affinities:
+        raise ValueError(
+            f"affinity={affinity!r} must be a list with one dictionary for each process, e.g. [dict(cuda_idx=0), dict(cuda_idx=1)]."
+        )
+    for each in affinities:
+        check_affinity(each)
+    check_gpus(affinities)
+    if launched and len(affinities) not in (1, n_local):
+        raise ValueError(
+            f"affinity lists {len(affinities)} processes, but torchrun started {n_local} on this machine: give one entry for each of them, "
+            "or one for all."
+        )
+    given = [each or {} for each in affinities]
+    cuda_idx = given[0].get("cuda_idx")
+    if launched and len(given) < n_local and cuda_idx is not None:
+        raise ValueError(
+            f"affinity has cuda_idx={cuda_idx} for all {n_local} processes of this machine, which need a GPU each: give a list with one "
+            "entry for each of them."
+        )
+    return given
+
+
 def _replica(pipe: Any, runner: Any, rank: int) -> None:
     """The target of the processes of other ranks, see `WorkerPool`."""
     pipe.send(("ok", None))
@@ -352,125 +364,3 @@ def _replica(pipe: Any, runner: Any, rank: int) -> None:
     with suppress(SystemExit):  # A signal has ended all ranks.
         runner.be_replica(rank)
     leave(pipe)
-
-
-def leave(pipe: Any) -> None:
-    """End this process, a rank of a group, once all ranks are done."""
-    pipe.send(("ok", None))
-    pipe.recv()
-    pipe.send(("ok", None))
-    os._exit(0)  # A normal exit sometimes aborts while threads of the group still run.
-
-
-def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
-    """If this process only lost its connection because another process failed first, raise the error of that process."""
-    if not _may_be_lost_connection(error):  # This process failed first, and the others lost their connection to it.
-        return
-    ended = threading.Event()
-    ended.wait(0.1)
-    for _ in range(int(_GRACE / 0.1)):
-        for i, process in enumerate(pool.processes):
-            if pool.pipes[i].poll() or process.exitcode is not None:
-                try:
-                    pool._fail(i)
-                except WorkerError as failure:
-                    raise failure from error
-        ended.wait(0.1)
-
-
-def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
-    """Call `collective` in another thread, so that this thread handles signals meanwhile."""
-    errors = []
-
-    def call() -> None:
-        try:
-            collective(*args, **kwargs)
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            ended.set()
-
-    ended = threading.Event()
-    threading.Thread(target=call, name="wait for ranks", daemon=True).start()
-    ended.wait()
-    if errors:
-        try:
-            raise errors[0]
-        finally:
-            errors.clear()  # An error refers to the thread's frame, and so to the group, which must be deleted before another one.
-
-
-def _may_be_lost_connection(error: BaseException) -> bool:
-    """Return whether an error is a RuntimeError raised inside a function of torch."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
-
-
-def running(part: T | None) -> T:
-    """Return a part of a run that exists from its startup on, such as a pool; RuntimeError before."""
-    if part is None:
-        raise RuntimeError("The run has not started: call its train().")
-    return part
-
-
-def meeting_place(directory: str | None, world_size: int) -> Any:
-    """Return the store at which processes meet: a file in the directory of their pool, which is deleted with the pool.
-
-    None is for workers, in which multiprocessing's `get_temp_dir` returns that directory.
-    """
-    return dist.FileStore(os.path.join(get_temp_dir() if directory is None else directory, "ranks"), world_size)
-
-
-@contextmanager
-def process_group(runner: Any, store: Any) -> Iterator[None]:
-    """Make `runner` a rank of the group that meets at `store`, or by torchrun's settings if that is None."""
-    if runner.world_size > 1:  # Wrapping a model imports this. Torch then keeps a group that exists already until the process ends.
-        import_module("torch._dynamo")
-    cuda_idx = runner.affinity.get("cuda_idx")
-    if store is not None:
-        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            os.environ.setdefault(name, _loopback())  # All ranks are on this machine.
-    backend = "gloo"
-    if cuda_idx is not None:
-        device = accelerator.device_of(cuda_idx)
-        accelerator.use(device)
-        backend = dist.get_default_backend_for_device(device)
-    where = dict(init_method="env://") if store is None else dict(store=store, rank=runner.rank, world_size=runner.world_size)
-    dist.init_process_group(backend, timeout=_PATIENCE, **where)
-    runner._control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo", timeout=_PATIENCE)
-    try:
-        yield
-        _interruptibly(dist.barrier, group=runner._control)  # No rank leaves while another still talks to it.
-    finally:
-        runner._control = None
-        with suppress(RuntimeError):
-            dist.destroy_process_group()
-
-
-def _loopback() -> str:
-    import socket
-
-    names = [name for _, name in socket.if_nameindex()]
-    return next((name for name in names if name.startswith("lo")), names[0])
-
-
-@contextmanager
-def watching(pool: WorkerPool) -> Iterator[None]:
-    """End this process if another rank has died and the wait for it does not end by itself, as with NCCL."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(WATCH_INTERVAL):
-            dead = [i for i, process in enumerate(list(pool.processes)) if process.exitcode not in (None, 0)]
-            if dead and not done.wait(2 * _GRACE):
-                logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}", level=0)
-                pool.kill(grace=0)
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(1)
-
-    threading.Thread(target=watch, name="watch ranks", daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()

@@ -39,6 +39,7 @@ from rlpyt.runners.protocols import CompletedLoop, CompletedRunner, CompletedSam
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
 from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
+from rlpyt.runners.states import KEPT, check_has_state, has_state_dict, load_state, state_of
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.utils.logging import logger
@@ -47,7 +48,7 @@ from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
 from rlpyt.utils.logging.snapshot import reading
 from rlpyt.utils.logging.store import beside
 from rlpyt.utils.misc import has_all
-from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.plain import NATURAL, check_form, from_plain, to_plain
 from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
 from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
@@ -63,7 +64,6 @@ _FORM = dict(  # The form of snapshots of an algorithm with a training loop, see
     n_rows=NATURAL,
     rng=dict,
 )
-_KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # A snapshot can hold these, and plain data.
 
 
 class NotSetupError(Exception):
@@ -314,7 +314,7 @@ class Trainer:
     def _train_by_algorithm(self, args: TrainArgs) -> Any:
         check_runs_may_start()
         if self._snapshotter.snapshot_mode != "none":
-            _check_has_state(self._algo, "train it with snapshot_mode='none'")
+            check_has_state(self._algo, "train it with snapshot_mode='none'")
         self._describe(args)
         self._tell_settings(args)
         if self._snapshotter.is_writer:
@@ -469,21 +469,21 @@ class Trainer:
             itr=epoch,
             epoch=epoch,
             cum_steps=self.total_env_steps,
-            algo=_state_of(self._algo),
+            algo=state_of(self._algo),
             sampler=self._sampler_state or self._state_of_sampler(),
             trainer=dict(
                 format=FORMAT,
                 train_args=dataclasses.asdict(args),
                 total_itr=self.step_itr,
                 cum_time=self._seconds(),
-                episodes=to_plain(episodes, "step_episode", _KEPT),
+                episodes=to_plain(episodes, "step_episode", KEPT),
             ),
             n_rows=logger.n_rows(),
             rng=rng_states(),  # Last: nothing above may draw random numbers.
         )
 
     def _state_of_sampler(self) -> dict | None:
-        return _state_of(self._sampler) if _has_state_dict(self._sampler) else None
+        return state_of(self._sampler) if has_state_dict(self._sampler) else None
 
     def restore(self, from_dir: Any, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot. The algorithm gets its state here, or in a later `setup`; `resume` restores the rest.
@@ -538,7 +538,7 @@ class Trainer:
             return
         self._must_continue = False
         file, snapshot = self._restored
-        if snapshot["sampler"] is not None and _has_state_dict(self._sampler):
+        if snapshot["sampler"] is not None and has_state_dict(self._sampler):
             load_state(self._sampler, snapshot["sampler"], file)
         elif self._sampler is not None:
             logger.log("Environments begin new episodes: the sampler does not save their states.")
@@ -603,48 +603,3 @@ def _as_config(given: Any) -> Any:
     raise TypeError(
         f"snapshot_config={given!r} must be the context of an experiment, a SnapshotConfig, a directory, or None for that of the log."
     )
-
-
-# --- The state of an object -------------------------------------------------------------------------------------------
-def _check_has_state(part: Any, otherwise: str = "keep no snapshots of it") -> None:
-    """Raise TypeError unless an object returns its state."""
-    if not (_has_state_dict(part) or _has_getstate(part)):
-        raise TypeError(
-            f"{type(part).__name__} has neither state_dict() and load_state_dict() nor __getstate__() and __setstate__(), so a snapshot "
-            f"could not hold its state: define them, or {otherwise}."
-        )
-
-
-def _has_state_dict(part: Any) -> bool:
-    return has_all(part, "state_dict", "load_state_dict")
-
-
-def _has_getstate(part: Any) -> bool:
-    """Return whether an object's class defines ``__getstate__`` and ``__setstate__``. (Since Python 3.11, every object has the former.)"""
-    defined = {name for cls in type(part).__mro__ if cls is not object for name in vars(cls)}
-    return {"__getstate__", "__setstate__"} <= defined
-
-
-def _state_of(part: Any) -> dict[str, Any]:
-    """Return the state of an object for a snapshot."""
-    _check_has_state(part)
-    name = type(part).__name__
-    method = "state_dict" if _has_state_dict(part) else "__getstate__"
-    try:
-        return {"class": name, "state": to_plain(getattr(part, method)(), f"{name}.{method}()", _KEPT)}
-    except NotPlain as error:
-        raise TypeError(
-            f"{error} A snapshot cannot hold that, because loading it would run code: return its state instead, in tensors, arrays, "
-            "numbers, strings, random generators, and dicts, lists and tuples of them."
-        ) from None
-
-
-def load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
-    """Invert `_state_of`; raise ValueError if the state belongs to another class, or is damaged."""
-    name = type(part).__name__
-    with reading(file, f"The state of {name}"):
-        check_form(saved, {"class": str, "state": object}, "state")
-        if saved["class"] != name:
-            raise ValueError(f"it is of a {saved['class']}, and cannot be the state of a {name}.")
-        state = from_plain(saved["state"], name)
-        part.load_state_dict(state) if _has_state_dict(part) else part.__setstate__(state)

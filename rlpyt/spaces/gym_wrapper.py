@@ -334,11 +334,16 @@ def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:
 
 def dict_to_nt(value: Any, name: str) -> Any:
     """Turn a dictionary, and any inside it, into namedtuples called `name`, ``name_key``, ...; return other values unchanged."""
+    return to_namedtuples(value, name, dynamic_namedtuple)
+
+
+def to_namedtuples(value: Any, name: str, tuple_type: Callable[[str, list[str]], Any]) -> Any:
+    """Do what `dict_to_nt` does, with types made by ``tuple_type(name, field names)``."""
     if not isinstance(value, Mapping):
         return value
     fields = field_names(value)
-    NamedTupleCls = dynamic_namedtuple(name, fields)
-    return NamedTupleCls(*(dict_to_nt(v, f"{name}_{field}") for field, v in zip(fields, value.values())))
+    parts = (to_namedtuples(part, f"{name}_{field}", tuple_type) for field, part in zip(fields, value.values()))
+    return tuple_type(name, fields)(*parts)
 
 
 def nt_to_dict(value: Any) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlpyt.spaces import gym_wrapper
-from rlpyt.spaces.gym_wrapper import nt_to_dict
+from rlpyt.spaces.gym_wrapper import nt_to_dict, to_namedtuples
 from rlpyt.utils.collections import NamedTupleSchema
-from rlpyt.utils.structures import field_names
 
 __all__ = ["GymSpaceWrapper", "dict_to_nt", "nt_to_dict"]
 
@@ -42,8 +40,4 @@ class GymSpaceWrapper(gym_wrapper.GymSpaceWrapper):
 
 def dict_to_nt(value: Any, name: str, schemas: dict[str, NamedTupleSchema]) -> Any:
     """Turn a dictionary, and any inside it, into namedtuples of ``schemas[name]``, ``schemas[name_key]``, ...; make missing schemas."""
-    if not isinstance(value, Mapping):
-        return value
-    fields = field_names(value)
-    schema = schemas.setdefault(name, NamedTupleSchema(name, fields))
-    return schema(*(dict_to_nt(v, f"{name}_{field}", schemas) for field, v in zip(fields, value.values())))
+    return to_namedtuples(value, name, lambda name, fields: schemas.setdefault(name, NamedTupleSchema(name, fields)))

@@ -64,22 +64,22 @@ def description(cuda_idx: int) -> str:
 
 
 def has_page_locking(device: torch.device) -> bool:
-    """Whether a device copies from page-locked memory without making this process wait."""
+    """Return whether a device copies from page-locked memory without making this process wait."""
     return device.type not in _WITHOUT_PAGE_LOCKING
 
 
 def can_lock_shared_memory(device: torch.device) -> bool:
-    """Whether memory that was allocated elsewhere can be page-locked for a device."""
+    """Return whether memory that was allocated elsewhere can be page-locked for a device."""
     return device.type != "cpu" and _optional(device).cudart is not None
 
 
 def has_graphs(device: torch.device) -> bool:
-    """Whether a device can replay a recorded sequence of operations in one launch."""
+    """Return whether a device can replay a recorded sequence of operations in one launch."""
     return device.type != "cpu" and _optional(device).CUDAGraph is not None
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device, which may be the CPU, has native instructions for bfloat16, without emulation."""
+    """Return whether a device, which may be the CPU, has native instructions for bfloat16, without emulation."""
     if device.type == "cpu":
         return _cpu_has_bf16()
     asked = _optional(device).is_bf16_supported
@@ -99,7 +99,7 @@ def _cpu_has_bf16() -> bool:
 
 @functools.cache
 def has_fused_relu(device: torch.device) -> bool:
-    """Whether a device, which may be the CPU, has torch's internal operation for ``relu(x W^T + b)``."""
+    """Return whether a device, which may be the CPU, has torch's internal operation for ``relu(x W^T + b)``."""
     import torch
 
     try:

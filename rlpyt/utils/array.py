@@ -7,9 +7,14 @@ from numpy.typing import DTypeLike
 
 
 def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Pick one entry per leading position, e.g. the value of the taken action from the values of all actions.
+    """Return one entry per leading position, e.g. the value of the taken action from the values of all actions.
 
-    indexes: integers [*lead]; array: [*lead, n, *rest]. Returns a new array [*lead, *rest].
+    Args:
+        indexes: integers [*lead].
+        array: [*lead, n, *rest].
+
+    Returns:
+        A new array [*lead, *rest].
     """
     indexes = np.asarray(indexes)
     _check_same_lead(indexes.shape, array.shape)
@@ -20,7 +25,7 @@ def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def to_onehot(indexes: np.ndarray, dim: int, dtype: DTypeLike | None = None) -> np.ndarray:
-    """One-hot encoding of integers [*lead] in 0..dim-1 -> [*lead, dim], of `dtype` (default: as indexes)."""
+    """Return the one-hot encoding [*lead, dim] of integers [*lead] from 0 to dim - 1, of `dtype` (default: as indexes)."""
     indexes = np.asarray(indexes)
     if indexes.size and (indexes.min() < 0 or indexes.max() >= dim):
         raise IndexError(f"indexes are {indexes.min()}..{indexes.max()}: size {dim} needs 0..{dim - 1}.")
@@ -30,14 +35,14 @@ def to_onehot(indexes: np.ndarray, dim: int, dtype: DTypeLike | None = None) -> 
 
 
 def from_onehot(onehot: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Position of the largest value on the last axis, [*lead, dim] -> [*lead], int64 or as `dtype` says."""
+    """Return the positions [*lead] of the largest values on the last axis of an array [*lead, dim], int64 or of `dtype`."""
     return np.asarray(np.argmax(onehot, axis=-1), dtype=dtype)
 
 
 def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis: int | tuple[int, ...] | None = None) -> Any:
-    """Mean of `array` weighted by the mask `valid` (broadcast to array), over `axis` or over everything.
+    """Return the mean of `array` weighted by the mask `valid` (broadcast to array), over `axis` or over everything.
 
-    sum(array * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.
+    This is ``sum(array * valid) / sum(valid)``: NaN where nothing is valid, and the plain mean if `valid` is None.
     """
     if valid is None:
         return array.mean(axis=axis)

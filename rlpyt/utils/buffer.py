@@ -28,7 +28,8 @@ from rlpyt.utils.collections import (
     fields_of,
     namedarraytuple_like,
 )
-from rlpyt.utils.structures import as_numpy, is_tensor, leaves_of, named_leaves
+from rlpyt.utils.structures import as_numpy, is_tensor, named_leaves
+from rlpyt.utils.structures import leaves_of as buffer_leaves
 
 # Smaller allocations are not worth asking the system how much memory is free.
 _CHECKED_BYTES = 64 * 1024**2
@@ -220,11 +221,6 @@ def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> 
     return buffer_func(buffer_, lambda leaf: getattr(leaf, method_name)(*args, **kwargs))
 
 
-def buffer_leaves(buffer_: Any) -> list:
-    """Return the leaves of a structure, except None, as a flat list, depth first."""
-    return leaves_of(buffer_)
-
-
 def element(name: str, index: Iterable[int]) -> str:
     """Return the name of an element of an array, such as "name[2, 3]", or `name` if `index` is empty."""
     where = ", ".join(map(str, index))
@@ -302,9 +298,13 @@ def cloned(state: Any) -> Any:
 
 
 def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> Any:
-    """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays.
+    """Return the structure of torch tensors on `device`.
 
-    non_blocking: do not wait for copies from page-locked memory to a GPU.
+    Args:
+        non_blocking: do not wait for copies from page-locked memory to a GPU.
+
+    Raises:
+        TypeError: a leaf is a numpy array.
     """
 
     def to(leaf: Any) -> Any:

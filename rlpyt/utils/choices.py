@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import write_json
 from rlpyt.utils.settings import Kind
 
 FORMAT = 1
@@ -268,7 +268,7 @@ def settle(
                     verdict = Verdict(each.alternatives[0], f"the default: measuring raised {type(error).__name__}: {error}")
                 kept[each.key] = dict(answer=verdict.answer, why=verdict.why)
             if missing and (why_not is None or keeps_defaults):
-                _write(path, machine, kept)
+                write_json(path, dict(format=FORMAT, machine=machine, answers=kept), indent=1)
     except OSError as error:
         why = f"the default: nothing is measured, since {path} cannot hold the result ({type(error).__name__}: {error.strerror or error})"
         kept, missing = {each.key: dict(answer=each.alternatives[0], why=why) for each in comparisons}, list(comparisons)
@@ -306,12 +306,6 @@ def _read(path: Path, machine: str) -> dict[str, Any]:
             answers = content.get("answers")
             return answers if isinstance(answers, dict) else {}
     return {}
-
-
-def _write(path: Path, machine: str, answers: Mapping[str, Any]) -> None:
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        json.dump(dict(format=FORMAT, machine=machine, answers=answers), file, indent=1)
-        file.write("\n")
 
 
 @contextmanager

@@ -220,5 +220,5 @@ def _flush() -> None:
 
 
 def _is_interactive() -> bool:
-    """Whether this process is an interactive session or a notebook, which must survive the end of a run."""
+    """Return whether this process is an interactive session or a notebook, which must survive the end of a run."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules

@@ -279,6 +279,19 @@ def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_v
 
 
 @kernel
+def _td_error(reward, value, next_value, done, discount, timeout, timeout_value, t, j):
+    """Return ``r + γ V(next) - V`` of a step: of a truncated one with the value of its final observation, or 0 if that is unknown."""
+    zero = reward.dtype.type(0)
+    v = zero if done[t, j] else next_value[j]
+    if timeout_value is not None:
+        v = timeout_value[t, j] if timeout[t, j] else v
+    delta = reward[t, j] + discount * v - value[t, j]
+    if timeout is not None and timeout_value is None:
+        delta = zero if timeout[t, j] else delta
+    return delta
+
+
+@kernel
 def generalized_advantage_estimation(reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_):
     """Write what `rlpyt.returns.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], `timeout` and its value may be None."""
     T, N = reward.shape
@@ -287,12 +300,7 @@ def generalized_advantage_estimation(reward, value, done, bootstrap, discount, g
     next_value = bootstrap
     for t in range(T - 1, -1, -1):
         for j in range(N):
-            v = zero if done[t, j] else next_value[j]
-            if timeout_value is not None:
-                v = timeout_value[t, j] if timeout[t, j] else v
-            y = reward[t, j] + discount * v - value[t, j]
-            if timeout is not None and timeout_value is None:
-                y = zero if timeout[t, j] else y
+            y = _td_error(reward, value, next_value, done, discount, timeout, timeout_value, t, j)
             y += zero if done[t, j] else discount * gae_lambda * following[j]
             advantage[t, j] = following[j] = y
             return_[t, j] = y + value[t, j]
@@ -308,12 +316,7 @@ def v_trace(reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, 
     next_value = bootstrap
     for t in range(T - 1, -1, -1):
         for j in range(N):
-            v = zero if done[t, j] else next_value[j]
-            if timeout_value is not None:
-                v = timeout_value[t, j] if timeout[t, j] else v
-            delta = reward[t, j] + discount * v - value[t, j]
-            if timeout is not None and timeout_value is None:
-                delta = zero if timeout[t, j] else delta
+            delta = _td_error(reward, value, next_value, done, discount, timeout, timeout_value, t, j)
             rho, c = min(rho_clip, ratio[t, j]), min(c_clip, ratio[t, j])
             later = zero if done[t, j] else discount * lambda_ * following[j]
             advantage[t, j] = rho * (delta + later)
@@ -403,7 +406,7 @@ def _put_frame(frames, F, T, B, t, b, blank, to, place):
 
 @kernel
 def _n_frames_of_episode(done, T, B, C, t, b):
-    """Number of frames, of the C in the observation at row t, that are not blank."""
+    """Return the number of frames, of the C in the observation at row t, that are not blank."""
     n = 1
     while n < C and not done[(t - n) % T * B + b]:
         n += 1
@@ -489,7 +492,7 @@ def store_newest_frames(stacks, frames):
 # ---------------------------------------------------------------------------------------------------------------------
 @kernel
 def all_within(T_idxs, B_idxs, T, B):
-    """Whether both have equal length, all `T_idxs` are in [0, T), and all `B_idxs` in [0, B)."""
+    """Return whether both have equal length, all `T_idxs` are in [0, T), and all `B_idxs` in [0, B)."""
     if len(T_idxs) != len(B_idxs):
         return False
     for i in range(len(T_idxs)):

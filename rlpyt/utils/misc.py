@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import json
 import os
 import sys
 from collections import deque
@@ -58,7 +59,7 @@ LONGEST_FILE_NAME = 255  # bytes
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a text can be the name of a file or directory, without leading to another directory."""
+    """Return whether a text can be the name of a file or directory, without leading to another directory."""
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
@@ -68,7 +69,7 @@ def is_file_name(name: str) -> bool:
 
 
 def takes_keyword(function: Callable, name: str) -> bool:
-    """Whether a callable of any kind has a parameter of this name that can be given by keyword; ``**kwargs`` do not count.
+    """Return whether a callable of any kind has a parameter of this name that can be given by keyword; ``**kwargs`` do not count.
 
     False for callables without a signature, such as some built-in ones.
     """
@@ -80,7 +81,7 @@ def takes_keyword(function: Callable, name: str) -> bool:
 
 
 def has_all(thing: Any, *names: str) -> bool:
-    """Whether an object has all attributes of an interface, and may therefore be used as one."""
+    """Return whether an object has all attributes of an interface, and may therefore be used as one."""
     return all(hasattr(thing, name) for name in names)
 
 
@@ -102,7 +103,7 @@ def file_of(module: Any) -> str | None:
 
 
 def is_of_rlpyt(*definitions: Any) -> bool:
-    """Whether all of these classes, functions and methods are defined in this package, and none by a user."""
+    """Return whether all of these classes, functions and methods are defined in this package, and none by a user."""
     package = __package__.partition(".")[0]
     return all(module_of(definition).partition(".")[0] == package for definition in definitions)
 
@@ -128,12 +129,12 @@ def attributes(thing: Any) -> dict[str, Any]:
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Zeros: a tensor for a torch dtype or a Python type such as float, an array for a numpy dtype."""
+    """Return zeros: a tensor for a torch dtype or a Python type such as float, an array for a numpy dtype."""
     return _library(dtype).zeros(shape, dtype=dtype)
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Uninitialised memory, as a tensor or an array like `zeros`."""
+    """Return uninitialised memory, as a tensor or an array like `zeros`."""
     return _library(dtype).empty(shape, dtype=dtype)
 
 
@@ -197,6 +198,13 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
             os.remove(temporary)
         raise
     _fsync_directory(directory)
+
+
+def write_json(path: str | os.PathLike, content: Any, indent: int = 2) -> None:
+    """Write plain data to a JSON file by `atomic_write`."""
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=indent)
+        file.write("\n")
 
 
 def append_whole(path: str | os.PathLike, data: bytes) -> None:

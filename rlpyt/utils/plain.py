@@ -251,10 +251,6 @@ def _read_items(content: Any, name: str, depth: int) -> list:
     return [_read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(content)]
 
 
-def _read_tuple(content: Any, name: str, depth: int) -> tuple:
-    return tuple(_read_items(content, name, depth))
-
-
 def _read_set(content: Any, name: str, depth: int) -> set:
     items = _read_items(content, name, depth)
     if len(set(items)) < len(items):
@@ -285,10 +281,6 @@ def _read_dict(content: Any, name: str, depth: int) -> dict:
     return contents
 
 
-def _read_ordered_dict(content: Any, name: str, depth: int) -> OrderedDict:
-    return OrderedDict(_read_dict(content, name, depth))
-
-
 _READERS: dict[str, Callable] = dict(
     bytes=_read_bytes,
     array=_read_array,
@@ -297,11 +289,11 @@ _READERS: dict[str, Callable] = dict(
     random_state=_read_random_state,
     random=_read_random,
     list=_read_items,
-    tuple=_read_tuple,
+    tuple=lambda *args: tuple(_read_items(*args)),
     set=_read_set,
     deque=_read_deque,
     dict=_read_dict,
-    ordered_dict=_read_ordered_dict,
+    ordered_dict=lambda *args: OrderedDict(_read_dict(*args)),
 )
 
 

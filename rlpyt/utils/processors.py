@@ -117,19 +117,19 @@ def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
 
 
 def _workers_run_where_master_does(affinity: dict) -> bool:
-    """Whether an affinity names the master's processors, and a worker has one of the same."""
+    """Return whether an affinity names the master's processors, and a worker has one of the same."""
     master, workers = affinity.get("master_cpus"), affinity.get("workers_cpus")
     return master is not None and workers is not None and not _cpus_of([master]).isdisjoint(_cpus_of(workers))
 
 
 def share_processors(some: list[dict], others: list[dict]) -> bool:
-    """Whether processes with affinities of both lists may run on the same processor."""
+    """Return whether processes with affinities of both lists may run on the same processor."""
     ours, theirs = (set().union(*(_processors(affinity) for affinity in affinities)) for affinities in (some, others))
     return bool(ours & theirs)
 
 
 def _processors(affinity: dict) -> set[int]:
-    """The processors on which an affinity's processes may run: all, unless master and workers are bound."""
+    """Return the processors on which an affinity's processes may run: all, unless master and workers are bound."""
     groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
     if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
         return set(allowed_cpus())
@@ -137,12 +137,12 @@ def _processors(affinity: dict) -> set[int]:
 
 
 def _cpus_of(groups: Iterable) -> set[int]:
-    """All processors of these groups; a group is a number, a collection of numbers, or None for no processors."""
+    """Return all processors of these groups; a group is a number, a collection of numbers, or None for no processors."""
     return {int(cpu) for cpus in groups if cpus is not None for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
 
 
 def _is_cpus(value: Any) -> bool:
-    """Whether `value` is None (unbound), a processor number, or a group of them."""
+    """Return whether `value` is None (unbound), a processor number, or a group of them."""
     if isinstance(value, (list, tuple, range, set, np.ndarray)):
         return len(value) > 0 and all(is_integer(cpu, lowest=0) for cpu in value)
     return value is None or is_integer(value, lowest=0)

@@ -144,7 +144,7 @@ class NoBar:
 
 
 def _new_bar(total: int, text: str) -> Any:
-    """A bar with a text beside it, in a notebook or on a terminal; None without either."""
+    """Return a bar with a text beside it, in a notebook or on a terminal; None without either."""
     if _is_in_notebook():
         return _bar_class("tqdm.auto")(total=total, desc=text, bar_format="{bar} {desc}", leave=False)
     return _new_terminal_bar(total, _width(text), desc=text, bar_format="|{bar}| {desc}") if _has_terminal() else None
@@ -157,7 +157,7 @@ def _new_terminal_bar(total: int, ncols: int | None = None, **settings: Any) -> 
 
 @functools.cache
 def _bar_class(module: str) -> type:
-    """The class of bars in tqdm or tqdm.auto, without tqdm's thread and its semaphore shared among processes: forking must stay safe."""
+    """Return the class of bars in tqdm or tqdm.auto, without tqdm's thread and its shared semaphore: forking must stay safe."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Without ipywidgets, tqdm.auto warns and draws a text bar in a notebook, which is enough.
         tqdm = __import__(module, fromlist=["tqdm"]).tqdm
@@ -165,17 +165,17 @@ def _bar_class(module: str) -> type:
 
 
 def _width(text: str) -> int:
-    """Width in columns for a text and a bar of moderate length beside it."""
+    """Return the width in columns for a text and a bar of moderate length beside it."""
     return min(shutil.get_terminal_size().columns, len(text) + len("|| ") + _LONGEST_BAR)
 
 
 def _has_terminal() -> bool:
-    """Whether stdout and stderr are terminals."""
+    """Return whether stdout and stderr are terminals."""
     return all(CompletedStream(stream).isatty() for stream in (sys.stdout, sys.stderr))
 
 
 def _is_in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     try:
         config = sys.modules["IPython"].get_ipython().config
     except (KeyError, AttributeError):  # Not imported, only in part, or without a shell.

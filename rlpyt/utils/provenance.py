@@ -60,7 +60,7 @@ def describe_process() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str]:
-    """Versions of all installed packages, by name."""
+    """Return the versions of all installed packages, by name."""
     metadata = [each.metadata for each in distributions()]
     return dict(sorted((each["Name"], each["Version"]) for each in metadata if each["Name"]))
 
@@ -100,7 +100,7 @@ def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, d
 
 
 def _untracked(root: Path, outputs: Iterable[Path]) -> list[str]:
-    """Names of files that git neither tracks nor ignores, except those in `outputs`; an output that contains `root` excludes nothing."""
+    """Return the names of files that git neither tracks nor ignores, except those in `outputs`; one with `root` inside excludes nothing."""
     names = _names(_git(root, "ls-files", "-z", "--others", "--exclude-standard"))
     directories = [output for output in outputs if not root.is_relative_to(output)]
     return [name for name in names if not any((root / name).is_relative_to(directory) for directory in directories)]

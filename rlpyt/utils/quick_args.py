@@ -12,15 +12,15 @@ def save__init__args(
 ) -> None:
     """Assign the arguments of `__init__` to attributes; call `save__init__args(locals())` inside `__init__`.
 
-    Saves the entries of `values` that are arguments of an `__init__` of the object's class or its bases, except
-    attributes that the object already has: if called before `super().__init__()`, a subclass's value wins over
-    its base's. Collected arguments (*args, **kwargs) are not saved: they belong to the function that they are
-    passed on to.
+    These are the entries of `values` that are arguments of an `__init__` of the object's class or its bases, except attributes that the
+    object already has: if called before `super().__init__()`, a subclass's value wins over its base's. Collected arguments (*args,
+    **kwargs) are left out, because they belong to the function that they are passed on to.
 
-    values: `locals()`, including `self`.
-    underscore: name the attributes with a leading underscore.
-    overwrite: replace attributes that the object already has.
-    subclass_only: save only the arguments in the signature of the class whose `__init__` is running.
+    Args:
+        values: `locals()`, including `self`.
+        underscore: name the attributes with a leading underscore.
+        overwrite: replace attributes that the object already has.
+        subclass_only: assign only the arguments in the signature of the class whose `__init__` is running.
     """
     self = values["self"]
     # The locals of an __init__ that uses super() include its class; otherwise the object's class is the best guess.
@@ -32,7 +32,7 @@ def save__init__args(
 
 
 def _has(self: object, attribute: str) -> bool:
-    """Whether the object itself, not its class, has an attribute; for a property, whether reading it works."""
+    """Return whether the object itself, not its class, has an attribute; for a property, whether reading it works."""
     is_property = isinstance(inspect.getattr_static(type(self), attribute, None), property)
     return hasattr(self, attribute) if is_property else attribute in vars(self)
 
@@ -95,6 +95,6 @@ def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> 
 
 
 def takes(make: Callable, name: str) -> bool:
-    """Whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
+    """Return whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
     arguments = arguments_of(make)
     return name in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())

@@ -206,7 +206,7 @@ class _Writer:
         return {**call, "positional": self.items(positional, where)} if positional else call
 
     def name(self, value: Any, where: str) -> dict:
-        """The import path of a class or function."""
+        """Return the import path of a class or function."""
         path = _path_of(value)
         module, _, qualname = path.partition(":")
         if "<lambda>" in qualname:
@@ -240,7 +240,7 @@ def made_again(made: Any, **changes: Any) -> Any:
 
 
 def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
-    """The arguments that an object was made with: those that can only be given by position, and the others by name.
+    """Return the arguments that an object was made with: those that can only be given by position, and the others by name.
 
     If the object does not remember them, its attributes with the names of arguments are returned.
     """
@@ -287,12 +287,12 @@ def defaults_of(made: Any) -> dict[str, Any]:
 
 
 def _named(cls: type) -> dict[str, inspect.Parameter]:
-    """Arguments of a constructor that can be given by name."""
+    """Return the arguments of a constructor that can be given by name."""
     return {name: p for name, p in arguments_of(cls).items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _path_of(value: Any) -> str:
-    """Module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
+    """Return module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
     name, module = name_of(value), module_of(value) or None
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
         name = value.__name__
@@ -302,7 +302,7 @@ def _path_of(value: Any) -> str:
 
 
 def _is_found(value: Any, module: str, qualname: str) -> bool:
-    """Whether a name leads back to this class or function."""
+    """Return whether a name leads back to this class or function."""
     try:
         return functools.reduce(getattr, qualname.split("."), sys.modules[module]) == value
     except (KeyError, AttributeError):
@@ -331,12 +331,24 @@ def make_call(call: Any, find: Callable[[str, str], Any], parts: Mapping[str, An
 
 class _Reader:
     def __init__(self, find: Callable[[str, str], Any], parts: Mapping[str, Any]) -> None:
-        self.find, self.parts = find, parts
-        methods = (
-            *(self._name, self._script, self._part, self._make, self._partial, self._tuple, self._set, self._dict, self._array),
-            *(self._tensor, self._dtype, self._torch, self._device, self._range, self._path, self._unknown),
-        )
-        self._methods = {f"${method.__name__[1:]}": method for method in methods}
+        self._readers: dict[str, Callable[[Any], Any]] = {
+            "$name": lambda path: find("$name", path),
+            "$script": lambda qualname: find("$script", qualname),
+            "$part": lambda name: parts[name],
+            "$make": lambda call: self.call(call, "class", {}),
+            "$partial": self._partial,
+            "$tuple": lambda items: tuple(self.read(items)),
+            "$set": lambda items: set(self.read(items)),
+            "$dict": lambda pairs: {self.read(key): self.read(value) for key, value in pairs},
+            "$array": lambda contents: np.array(contents["values"], dtype=contents["dtype"]).reshape(contents["shape"]),
+            "$tensor": _tensor,
+            "$dtype": np.dtype,
+            "$torch": _torch_dtype,
+            "$device": _device,
+            "$range": lambda numbers: range(*numbers),
+            "$path": Path,
+            "$unknown": _cannot_be_made,
+        }
 
     def read(self, recipe: Any) -> Any:
         if isinstance(recipe, list):
@@ -346,11 +358,11 @@ class _Reader:
         tags = [key for key in recipe if key.startswith("$")]
         if not tags:
             return {key: self.read(value) for key, value in recipe.items()}
-        method = self._methods.get(tags[0])
-        if len(recipe) > 1 or method is None:
+        reader = self._readers.get(tags[0])
+        if len(recipe) > 1 or reader is None:
             raise ValueError(f"{', '.join(map(repr, recipe))} is not a tag of a recipe.")
         try:
-            return method(recipe[tags[0]])
+            return reader(recipe[tags[0]])
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"The recipe has a malformed {tags[0]}: {type(error).__name__}: {error}") from error
 
@@ -363,63 +375,34 @@ class _Reader:
         kept = {name: value for name, value in call["arguments"].items() if name not in changes}
         return function(*self.read(list(call.get("positional", ()))), **self.read(kept), **changes)
 
-    def _make(self, call: Any) -> Any:
-        return self.call(call, "class", {})
-
     def _partial(self, call: Mapping) -> Any:
         function, arguments = self.read(call["function"]), self.read(call["arguments"])
         return functools.partial(function, *self.read(call["positional"]), **arguments)
 
-    def _name(self, path: str) -> Any:
-        return self.find("$name", path)
 
-    def _script(self, qualname: str) -> Any:
-        return self.find("$script", qualname)
+def _tensor(contents: Mapping) -> Any:
+    import torch
 
-    def _part(self, name: str) -> Any:
-        return self.parts[name]
+    return torch.tensor(contents["values"], dtype=_torch_dtype(contents["dtype"])).reshape(contents["shape"])
 
-    def _tuple(self, items: list) -> tuple:
-        return tuple(self.read(items))
 
-    def _set(self, items: list) -> set:
-        return set(self.read(items))
+def _torch_dtype(name: str) -> Any:
+    import torch
 
-    def _dict(self, pairs: list) -> dict:
-        return {self.read(key): self.read(value) for key, value in pairs}
+    found = vars(torch).get(name)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"torch has no dtype {name!r}.")
+    return found
 
-    def _array(self, contents: Mapping) -> np.ndarray:
-        return np.array(contents["values"], dtype=contents["dtype"]).reshape(contents["shape"])
 
-    def _tensor(self, contents: Mapping) -> Any:
-        import torch
+def _device(text: str) -> Any:
+    import torch
 
-        return torch.tensor(contents["values"], dtype=self._torch(contents["dtype"])).reshape(contents["shape"])
+    return torch.device(text)
 
-    def _dtype(self, name: str) -> np.dtype:
-        return np.dtype(name)
 
-    def _torch(self, name: str) -> Any:
-        import torch
-
-        found = vars(torch).get(name)
-        if not isinstance(found, torch.dtype):
-            raise ValueError(f"torch has no dtype {name!r}.")
-        return found
-
-    def _device(self, text: str) -> Any:
-        import torch
-
-        return torch.device(text)
-
-    def _range(self, numbers: list) -> range:
-        return range(*numbers)
-
-    def _path(self, text: str) -> Path:
-        return Path(text)
-
-    def _unknown(self, what: str) -> Any:
-        raise ValueError(f"It cannot be made again: it was {what}.")
+def _cannot_be_made(what: str) -> Any:
+    raise ValueError(f"It cannot be made again: it was {what}.")
 
 
 # --- For people -------------------------------------------------------------------------------------------------------

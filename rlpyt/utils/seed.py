@@ -34,8 +34,9 @@ n_derived_ = 0  # Seeds that `next_seed` has returned since `set_seed`.
 def set_seed(seed: int, import_torch: bool = True) -> None:
     """Seed this process's generators: Python's, numpy's, and torch's on the CPU and every GPU.
 
-    seed: any integer, taken modulo 2**32 (the widest range numpy accepts); 0 is a seed like another.
-    import_torch: False seeds torch only if it has been imported already.
+    Args:
+        seed: any integer, taken modulo 2**32 (the widest range numpy accepts); 0 is a seed like another.
+        import_torch: False seeds torch only if it has been imported already.
     """
     global seed_, n_derived_
     seed_, n_derived_ = _as_integer(seed) % 2**32, 0
@@ -48,12 +49,12 @@ def set_seed(seed: int, import_torch: bool = True) -> None:
 
 
 def get_seed() -> int | None:
-    """The seed last given to `set_seed` in this process, or None."""
+    """Return the seed last given to `set_seed` in this process, or None."""
     return seed_
 
 
 def next_seed() -> int | None:
-    """A new seed at each call, so that several objects of one kind, such as samplers, draw different random numbers.
+    """Return a new seed at each call, so that several objects of one kind, such as samplers, draw different random numbers.
 
     The first call after `set_seed` returns the seed given there, each later call a seed derived from it. The k-th call returns the same
     seed in each process. None if `set_seed` was not called.
@@ -68,10 +69,10 @@ def next_seed() -> int | None:
 
 
 def make_seed() -> int:
-    """A random seed in 0..9999 from the operating system's entropy.
+    """Return a random seed from 0 to 9999, made of the operating system's entropy.
 
-    Independent of generators, clock and process id, so processes started at the same moment get independent
-    seeds; two out of n coincide with probability about n**2 / 20000.
+    It is independent of generators, clock and process id, so processes started at the same moment get independent seeds. Two out of n
+    coincide with probability about n**2 / 20000.
     """
     return int(np.random.SeedSequence(int.from_bytes(os.urandom(16), "little")).generate_state(1)[0] % 10000)
 
@@ -120,7 +121,7 @@ def generators_in(thing: Any) -> list:
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether `value` is a random generator other than the global ones of the process."""
+    """Return whether `value` is a random generator other than the global ones of the process."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Generator):
         return value is not torch.default_generator
@@ -215,13 +216,13 @@ def _seed_generator(generator: Any, sequence: np.random.SeedSequence) -> None:
 
 
 def rng(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
-    """The generator for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0)."""
+    """Return the generator for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0)."""
     _check_key(purpose, index)
     return np.random.default_rng(np.random.SeedSequence(_as_seed(seed), spawn_key=(PURPOSES[purpose], index)))
 
 
 def env_seed(seed: int, purpose: str, index: int) -> int:
-    """A 32-bit seed for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0).
+    """Return a 32-bit seed for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0).
 
     Within a run no two pairs (purpose, index) get the same seed, which independent draws of 32 bits could not
     promise: the pair is packed into 32 bits, and a permutation keyed by `seed` maps them to the result.
@@ -231,7 +232,7 @@ def env_seed(seed: int, purpose: str, index: int) -> int:
 
 
 def rng_from_global_seed() -> np.random.Generator:
-    """A generator seeded from numpy's global generator: seeding the global one makes it repeatable."""
+    """Return a generator seeded from numpy's global generator: seeding the global one makes it repeatable."""
     return np.random.default_rng(np.random.randint(2**31, size=4))
 
 
@@ -254,7 +255,7 @@ class ProcessGenerator:
 
 
 def rng_states() -> dict:
-    """The states of the generators that `set_seed` seeds, as plain data."""
+    """Return the states of the generators that `set_seed` seeds, as plain data."""
     states = dict(python=to_plain(random.getstate()), numpy=to_plain(np.random.get_state()))
     if "torch" in sys.modules:
         import torch
@@ -264,7 +265,7 @@ def rng_states() -> dict:
 
 
 def raw_rng_states() -> dict[str, Any]:
-    """The same states as each library has them: quickly, to be compared and not to be saved."""
+    """Return the same states as each library has them: quickly, to be compared and not to be saved."""
     python, numpy_, torch_ = _global_states()
     return dict(python=python, numpy=numpy_, **({} if torch_ is None else dict(torch=torch_, **accelerator.rng_states())))
 

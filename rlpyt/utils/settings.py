@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.utils.misc import attributes, did_you_mean, has_all, is_of_rlpyt, name_of
+from rlpyt.utils.names_elsewhere import NAMES_ELSEWHERE as NAMES_ELSEWHERE  # The documented path.
+from rlpyt.utils.names_elsewhere import which_setting
 from rlpyt.utils.quick_args import arguments_along, arguments_of
 from rlpyt.utils.structures import shape_of
 
@@ -198,12 +200,12 @@ def _has_kwargs(parameters: Iterable[inspect.Parameter]) -> bool:
 
 
 def one_of(*values: Any) -> Kind:
-    """One of these values."""
+    """Return the kind of exactly these values."""
     return Kind(" or ".join(map(repr, values)), lambda value: any(type(value) is type(each) and value == each for each in values))
 
 
 def has(words: str, *names: str) -> Kind:
-    """An object with all of these methods; a class is not possible."""
+    """Return the kind of objects with all of these methods; a class is not possible."""
 
     def hint(value: Any) -> str:
         if not isinstance(value, type) or not has_all(value, *names):
@@ -215,7 +217,7 @@ def has(words: str, *names: str) -> Kind:
 
 
 def or_array(number: Number) -> Kind:
-    """A number, or an array, tensor or list of such numbers."""
+    """Return the kind of a number, or an array, tensor or list of such numbers."""
 
     def test(value: Any) -> bool:
         if number.allows(value):
@@ -227,7 +229,7 @@ def or_array(number: Number) -> Kind:
 
 
 def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
-    """A list or other sequence whose elements pass a test."""
+    """Return the kind of lists and other sequences whose elements pass a test."""
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
@@ -271,109 +273,6 @@ BY_ANNOTATION = {
     "type": CALLABLE,
     "ndarray": ARRAY,
 }
-
-
-class Ours(NamedTuple):
-    """The setting here that corresponds to one of another framework.
-
-    Attributes:
-        name: its name here.
-        of: the object that has it.
-        note: a further difference.
-        or_else: its name in objects without a setting `name`.
-    """
-
-    name: str
-    of: str
-    note: str = ""
-    or_else: str = ""
-
-
-_ALGO, _SAMPLER, _AGENT, _RUNNER = "the algorithm", "the sampler", "the agent", "the runner"
-_MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size")
-_REPLAY_RATIO = Ours("replay_ratio", _ALGO, "samples replayed per sample taken")
-_WORKERS = Ours("workers_cpus", f"the affinity of {_RUNNER}", "an entry for each worker process")
-NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
-    "lr": Ours("learning_rate", _ALGO),
-    "policy_lr": Ours("learning_rate", _ALGO),
-    "q_lr": Ours("q_learning_rate", _ALGO, or_else="learning_rate"),
-    "anneal_lr": Ours("linear_lr_schedule", _ALGO),
-    "gamma": Ours("discount", _ALGO),
-    "n_epochs": Ours("epochs", _ALGO),
-    "update_epochs": Ours("epochs", _ALGO),
-    "num_minibatches": Ours("minibatches", _ALGO),
-    "minibatch_size": _MINIBATCHES,
-    "batch_size": _MINIBATCHES,
-    "clip_range": Ours("ratio_clip", _ALGO),
-    "clip_coef": Ours("ratio_clip", _ALGO),
-    "ent_coef": Ours("entropy_loss_coeff", _ALGO, or_else="fixed_alpha"),
-    "alpha": Ours("fixed_alpha", _ALGO),
-    "autotune": Ours("fixed_alpha", _ALGO, "None to tune it"),
-    "clip_range_vf": Ours("clip_value_loss", _ALGO, "by ratio_clip"),
-    "clip_vloss": Ours("clip_value_loss", _ALGO),
-    "norm_reward": Ours("normalize_reward", _ALGO),
-    "vf_coef": Ours("value_loss_coeff", _ALGO),
-    "max_grad_norm": Ours("clip_grad_norm", _ALGO),
-    "norm_adv": Ours("normalize_advantage", _ALGO),
-    "buffer_size": Ours("replay_size", _ALGO),
-    "learning_starts": Ours("min_steps_learn", _ALGO),
-    "gradient_steps": _REPLAY_RATIO,
-    "train_freq": _REPLAY_RATIO,
-    "train_frequency": _REPLAY_RATIO,
-    "tau": Ours("target_update_tau", _ALGO),
-    "target_network_frequency": Ours("target_update_interval", _ALGO, "in gradient updates"),
-    "policy_delay": Ours("policy_update_interval", _ALGO),
-    "policy_frequency": Ours("policy_update_interval", _ALGO),
-    "replay_buffer_class": Ours("ReplayBufferCls", _ALGO),
-    "exploration_fraction": Ours("eps_steps", _ALGO, "in environment steps"),
-    "exploration_initial_eps": Ours("eps_init", _AGENT),
-    "start_e": Ours("eps_init", _AGENT),
-    "exploration_final_eps": Ours("eps_final", _AGENT),
-    "end_e": Ours("eps_final", _AGENT),
-    "action_noise": Ours("action_std", _AGENT),
-    "exploration_noise": Ours("action_std", _AGENT),
-    "target_policy_noise": Ours("target_noise_std", _AGENT),
-    "policy_noise": Ours("target_noise_std", _AGENT),
-    "noise_clip": Ours("target_noise_clip", _AGENT),
-    "policy": Ours("agent", _RUNNER),
-    "policy_kwargs": Ours("model_kwargs", _AGENT),
-    "net_arch": Ours("hidden_sizes", f"model_kwargs of {_AGENT}"),
-    "env": Ours("EnvCls", _SAMPLER, "a class or function, to be called with env_kwargs"),
-    "env_id": Ours("env_kwargs", _SAMPLER, "dict(id=...), with rlpyt.envs.gym.make as EnvCls"),
-    "n_envs": Ours("batch_B", _SAMPLER),
-    "num_envs": Ours("batch_B", _SAMPLER),
-    "n_steps": Ours("batch_T", _SAMPLER),
-    "num_steps": Ours("batch_T", _SAMPLER),
-    "n_eval_episodes": Ours("eval_max_trajectories", _SAMPLER),
-    "eval_freq": Ours("log_interval_steps", f"{_RUNNER}, which evaluates if it is called ...Eval"),
-    "total_timesteps": Ours("n_steps", _RUNNER),
-    "log_interval": Ours("log_interval_steps", _RUNNER, "in environment steps"),
-    "seed": Ours("seed", _RUNNER),
-    "cuda": Ours("cuda_idx", f"the affinity of {_RUNNER}"),
-    "device": Ours("cuda_idx", f"the affinity of {_RUNNER}"),
-    "n_workers": _WORKERS,
-    "num_workers": _WORKERS,
-    "tensorboard_log": Ours("use_summary_writer", "logger_context"),
-}
-OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # The object that has the setting of each name.
-
-
-def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:
-    """Return the last sentence of the error about an unknown setting: its name here, the object that has it, or similar names.
-
-    Args:
-        name: the unknown setting.
-        names: the known settings.
-        anywhere: `name` may also be a setting of another object.
-    """
-    names, ours = list(names), NAMES_ELSEWHERE.get(name)
-    if ours is None:
-        return f"It belongs to {OWNERS[name]}." if anywhere and name in OWNERS else did_you_mean(name, names)
-    called = next((each for each in (ours.name, ours.or_else) if each in names), None)
-    if called is None and not anywhere:
-        return did_you_mean(name, names)
-    what = f"Here it is called {called!r}" if called is not None else f"Here that is {ours.name!r} of {ours.of}"
-    return f"{what}, {ours.note}." if ours.note else f"{what}."
 
 
 # --- Checking ---------------------------------------------------------------------------------------------------------

@@ -19,20 +19,20 @@ from rlpyt.utils.buffer import SharedMap
 
 
 class RWLock:
-    """Multiple simultaneous readers, one writer, among processes.
+    """Lets several processes read at once, or one write.
 
-    `with lock:` reads, `with lock.write_lock:` writes. The first reader acquires the write lock and the last one
-    releases it, so readers have priority: a steady stream of overlapping readers keeps a writer waiting. A process
-    may release the lock that another one acquired. Not reentrant; a process killed while holding it
-    blocks the others.
+    ``with lock:`` reads, ``with lock.write_lock:`` writes. The first reader acquires the write lock and the last one releases it. So
+    readers have priority: a steady stream of overlapping readers keeps a writer waiting. A process may release the lock that another one
+    acquired. The lock is not reentrant, and a process killed while holding it blocks the others.
 
-    ctx: the multiprocessing context of the processes that share the lock (default: the default context).
+    Args:
+        ctx: the multiprocessing context of the processes that share the lock (default: the default context).
     """
 
     def __init__(self, ctx: Any = None) -> None:
         ctx = ctx or mp.get_context()
         self.write_lock = ctx.Lock()
-        self._count_lock = ctx.Lock()  # guards the count, and acquiring and releasing the write lock for readers
+        self._count_lock = ctx.Lock()  # Guards the count, and acquiring and releasing the write lock for readers
         self._n_readers = ctx.RawValue("l", 0)
 
     def __enter__(self) -> RWLock:
@@ -51,7 +51,7 @@ class RWLock:
     def acquire_read(self) -> None:
         with self._count_lock:
             if self._n_readers.value == 0:
-                self.write_lock.acquire()  # later readers wait for the count lock meanwhile
+                self.write_lock.acquire()  # Later readers wait for the count lock meanwhile
             self._n_readers.value += 1
 
     def release_read(self) -> None:
@@ -77,22 +77,22 @@ class ExclusiveRWLock(RWLock):
 
 
 class ProcessLock:
-    """Lock among processes and their threads that is released when its holder dies, however it dies.
+    """A lock among processes and their threads that is released when its holder dies, however it dies.
 
-    Use `with lock:`, or `acquire` and `release` in the same thread. A forked process inherits the lock, but never holds it at first;
+    Use ``with lock:``, or `acquire` and `release` in the same thread. A forked process inherits the lock, but never holds it at first;
     under spawn and forkserver, pass it to the process as an argument.
 
-    reentrant: whether the thread that holds the lock may acquire it again; the lock is free after equally many releases.
+    It is a POSIX record lock on anonymous memory. The kernel assigns record locks to the process and not to the open file (unlike `flock`
+    and open file description locks). So a child cannot keep the lock of its dead parent, and need not open the file again. There are three
+    drawbacks. Closing any descriptor of the file would release the lock; only this object has one, and it cannot be copied within a
+    process. Threads of one process do not exclude each other; a second lock, new in every process, does that. And the kernel reports
+    deadlocks among processes although their threads are in none (see `acquire`).
 
-    It is a POSIX record lock on anonymous memory. The kernel assigns record locks to the process and not to the open
-    file (unlike `flock` and open file description locks). So a child cannot keep the lock of its dead
-    parent, and need not open the file again. There are three drawbacks. Closing any descriptor of the file would release
-    the lock; only this object has one, and it cannot be copied within a process. Threads of one process do
-    not exclude each other; a second lock, new in every process, does that. And the kernel reports deadlocks among
-    processes although their threads are in none (see `acquire`).
+    A byte of that memory tells whether the lock is held. After its holder has died, the next holder can therefore first repair what the
+    lock protects (`call_on_takeover`).
 
-    A byte of that memory tells whether the lock is held. After its holder has died, the next holder can therefore first
-    repair what the lock protects (`call_on_takeover`).
+    Args:
+        reentrant: whether the thread that holds the lock may acquire it again; the lock is free after equally many releases.
     """
 
     def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:
@@ -109,7 +109,7 @@ class ProcessLock:
         self._holder: int | None = None  # Identifier of the holding thread.
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Wait for the lock and acquire it, or with blocking=False only try to; returns whether it is acquired."""
+        """Wait for the lock and acquire it, or with blocking=False only try to; return whether it is acquired."""
         if not self._threads.acquire(blocking):
             return False
         if self._depth:
@@ -147,7 +147,7 @@ class ProcessLock:
         self._memory[0] = 1
 
     def release(self) -> None:
-        """Release the lock. Raises RuntimeError if no thread of this process holds it, or if it is reentrant and another thread does."""
+        """Release the lock; raise RuntimeError if no thread of this process holds it, or if it is reentrant and another thread does."""
         if not self._depth:
             raise RuntimeError("This lock cannot be released: no thread of this process holds it.")
         if self._reentrant and self._holder != threading.get_ident():
@@ -188,12 +188,12 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 
 def drain_queue(queue_obj: Any, n_sentinel: int = 0, guard_sentinel: bool = False) -> list:
-    """Take everything out of a multiprocessing queue; returns it in order, without the sentinels (None).
+    """Take everything out of a multiprocessing queue; return it in order, without the sentinels (None).
 
-    n_sentinel: 0 takes the available items without waiting, and may miss items that another process has just
-        put.
-        n > 0 waits until n sentinels have arrived: every producer puts one when it has finished.
-    guard_sentinel: (only with n_sentinel=0) stop at a sentinel and put it back, for a later waiting call.
+    Args:
+        n_sentinel: 0 takes the available items without waiting, and may miss items that another process has just put. n > 0 waits until n
+            sentinels have arrived: every producer puts one when it has finished.
+        guard_sentinel: (only with n_sentinel=0) stop at a sentinel and put it back, for a later waiting call.
     """
     if n_sentinel and guard_sentinel:
         raise ValueError(f"n_sentinel={n_sentinel} waits for sentinels, guard_sentinel keeps them: use one.")
@@ -214,11 +214,10 @@ def drain_queue(queue_obj: Any, n_sentinel: int = 0, guard_sentinel: bool = Fals
 
 
 def find_port(offset: int = 0) -> int:
-    """A free TCP port on the loopback interface, for torch.distributed.
+    """Return a free TCP port on the loopback interface, for torch.distributed. The port is not reserved: use it at once.
 
-    Tries 29500 + offset and then every 100th port after it, so that runs on one machine with different
-    offsets (e.g. their first CPU) do not compete; if none is free, any free port. The port is not reserved:
-    use it at once.
+    It is the first free one of 29500 + offset and every 100th port after it, so that runs on one machine with different offsets (e.g.
+    their first CPU) do not compete; if none of these is free, it is any free port.
     """
     for port in (*range(29500 + max(offset, 0), 2**16, 100), 0):  # 0: the operating system chooses
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -12,9 +12,14 @@ from rlpyt.utils.collections import remade
 
 
 def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Pick one entry per leading position, e.g. the value of the taken action from the values of all actions.
+    """Return one entry per leading position, e.g. the value of the taken action from the values of all actions.
 
-    indexes: integers [*lead]; tensor: [*lead, n, *rest]. Returns [*lead, *rest]; differentiable in tensor.
+    Args:
+        indexes: integers [*lead].
+        tensor: [*lead, n, *rest].
+
+    Returns:
+        A tensor [*lead, *rest], differentiable in `tensor`.
     """
     _check_same_lead(indexes.shape, tensor.shape)
     n_lead = indexes.dim()
@@ -24,7 +29,7 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
 
 
 def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """One-hot encoding of integers [*lead] in 0..num-1 -> [*lead, num], of `dtype` (default: as indexes)."""
+    """Return the one-hot encoding [*lead, num] of integers [*lead] from 0 to num - 1, of `dtype` (default: as indexes)."""
     onehot = torch.zeros(*indexes.shape, num, dtype=dtype or indexes.dtype, device=indexes.device)
     return onehot.scatter_(-1, indexes.unsqueeze(-1).long(), 1)
 
@@ -178,8 +183,9 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
 def restore_leading_dims(tensors: Any, lead_dim: int, T: int = 1, B: int = 1) -> Any:
     """Give [T*B,...] outputs of a model the leading dimensions of its inputs: [], [B] or [T,B].
 
-    tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple).
-    lead_dim, T, B: as returned by `infer_leading_dims`.
+    Args:
+        tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple).
+        lead_dim, T, B: as returned by `infer_leading_dims`.
     """
     if isinstance(tensors, (tuple, list)):
         restored = (restore_leading_dims(tensor, lead_dim, T, B) for tensor in tensors)

@@ -43,7 +43,7 @@ class CompletedStream(Completed):
     closed: bool = False
 
     def isatty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """Return whether the stream is a terminal."""
         return False
 
 
@@ -102,7 +102,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """A duration in the two units that fit it; "" for None."""
+    """Return a duration in the two units that fit it; "" for None."""
     if seconds is None:
         return ""
     if seconds < 60:

@@ -13,7 +13,7 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 def colorize(string: str, color: str, bold: bool = False, highlight: bool = False) -> str:
-    """Wrap `string` in the terminal's codes for `color` (a key of color2num); highlight: as background."""
+    """Return `string` in the terminal's codes for `color`, a key of `color2num`; with `highlight`, as the color of the background."""
     if color not in color2num:
         raise ValueError(f"color={color!r} is unknown: choose one of {', '.join(color2num)}.")
     codes = [str(color2num[color] + 10 * highlight)] + ["1"] * bold
@@ -67,12 +67,12 @@ class Message(SimpleMessage):
 
 
 def prefix_log(prefix: str, logger: Callable[[str], None] = log) -> Callable[[str], None]:
-    """A logging function that puts `prefix` before every line."""
+    """Return a logging function that puts `prefix` before every line."""
     return lambda s: logger(f"{prefix}{s}")
 
 
 def tee_log(file_name: str | os.PathLike) -> Callable[[str], None]:
-    """A logging function that prints every line and appends it to a file."""
+    """Return a logging function that prints every line and appends it to a file."""
 
     def tee(s: object) -> None:
         log(s)
@@ -85,7 +85,8 @@ def tee_log(file_name: str | os.PathLike) -> Callable[[str], None]:
 def query_yes_no(question: str, default: str | None = "yes") -> bool:
     """Ask on the terminal until the answer is yes or no; Enter, or the end of the input, means `default`.
 
-    default: "yes", "no", or None if an answer is required (then the end of the input raises EOFError).
+    Args:
+        default: "yes", "no", or None if an answer is required (then the end of the input raises EOFError).
     """
     choices = {"yes": "[Y/n]", "no": "[y/N]", None: "[y/n]"}
     if default not in choices:

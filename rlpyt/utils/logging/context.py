@@ -20,7 +20,7 @@ from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
-from rlpyt.utils.misc import atomic_write, is_file_name
+from rlpyt.utils.misc import is_file_name, write_json
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
 from rlpyt.utils.text import printable, show, traceback_of
 
@@ -44,7 +44,8 @@ OF_LOGS = dict(
 def get_log_dir(experiment_name: str, root_log_dir: PathLike | str | None = None, date: bool = True) -> str:
     """Return <root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
 
-    root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
+    Args:
+        root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
 
     Raises:
         ValueError: the name is relative, but leads out of this directory.
@@ -86,32 +87,35 @@ def logger_context(
     tf_step: str = "itr",
     use_wandb: bool | dict = False,
 ) -> Iterator[str]:
-    """Open the log of a run around `runner.train()`; yields the run's directory.
+    """Context in which a run has a log: put it around `runner.train()`. Yields the run's directory.
+
+    ::
 
         with logger_context("cartpole", 0, "ppo", config) as run_dir:
             runner.train()
 
-    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always new: if runs start in
-    the same second, the later ones get the next free second. It is <log_dir>/run_<run_ID> if log_dir is an
-    absolute path or already under LOG_DIR, or with override_prefix=True. Files of an earlier run there are kept,
-    renamed to progress.1.csv and so on. Refused are a directory that another run is writing to, a run_ID
-    that cannot be part of a file name, and a relative log_dir that leads elsewhere ("../x").
+    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always new: if runs start in the same second, the later
+    ones get the next free second. It is <log_dir>/run_<run_ID> if log_dir is an absolute path or already under LOG_DIR, or with
+    override_prefix=True. Files of an earlier run there are kept, renamed to progress.1.csv and so on.
 
-    The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots.
+    The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Of the
+    processes that torchrun started, the first one writes; the others log nothing.
 
-    Of the processes that torchrun started, the first one writes; the others log nothing.
+    At the end of the block, the previous log is restored. An exception is written to debug.log, and so is a normal end, by which a launcher
+    recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its own files.
 
-    At the end of the block, the previous log is restored. An exception is written to debug.log, and so is a normal
-    end, by which a launcher recognizes a finished run. Contexts may follow one another and nest: the inner run
-    writes only to its own files.
+    Args:
+        log_params: the configuration; values that JSON cannot hold are written as the names of their types.
+        snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that every run leaves a snapshot); "all": itr_N.pkl; "gap":
+            itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and best.pkl, the one with the highest mean return
+            (of the evaluation if the run evaluates, else of the last episodes).
+        use_summary_writer: write for TensorBoard into the same directory.
+        tf_step: the x-axis in TensorBoard and Weights & Biases, "itr" (iteration) or "env_steps" (environment steps).
+        use_wandb: also write for Weights & Biases; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
 
-    log_params: the configuration; values that JSON cannot hold are written as the names of their types.
-    snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that every run leaves a snapshot);
-        "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and
-        best.pkl, the one with the highest mean return (of the evaluation if the run evaluates, else of the last episodes).
-    use_summary_writer: write for TensorBoard into the same directory.
-    tf_step: the x-axis in TensorBoard and Weights & Biases, "itr" (iteration) or "env_steps" (environment steps).
-    use_wandb: also write for Weights & Biases; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
+    Raises:
+        ValueError: `run_ID` cannot be part of a file name, or a relative `log_dir` leads elsewhere ("../x").
+        RuntimeError: another run is writing to the directory.
     """
     params = {**(log_params or {}), "name": name, "run_ID": run_ID}
     message = "give this one another run_ID or log_dir."
@@ -137,11 +141,12 @@ def run_context(
 ) -> Iterator[str]:
     """Like `logger_context`, for a run in exactly this directory; yields it.
 
-    run_dir: absolute path.
-    title: prefix of each line of the log.
-    params: contents of params.json.
-    if_taken: advice in the error if another run is writing there.
-    others: absolute paths; if `run_dir` exists already, the first of these that does not exist is used.
+    Args:
+        run_dir: absolute path.
+        title: prefix of each line of the log.
+        params: contents of params.json.
+        if_taken: advice in the error if another run is writing there.
+        others: absolute paths; if `run_dir` exists already, the first of these that does not exist is used.
     """
     check_runs_may_start()
     logger.check_snapshot_mode(snapshot_mode)
@@ -199,7 +204,7 @@ def no_new_runs(message: str) -> Iterator[None]:
 
 
 def runs_may_start() -> bool:
-    """Whether no `no_new_runs` context is active."""
+    """Return whether no `no_new_runs` context is active."""
     return _NO_NEW_RUNS.get() is None
 
 
@@ -223,12 +228,12 @@ def leave_if_importing_main() -> None:
 
 
 def torchrun_rank() -> int:
-    """Rank of this process among those that torchrun started; 0 without torchrun."""
+    """Return the rank of this process among those that torchrun started; 0 without torchrun."""
     return int(os.environ.get("RANK", 0)) if "LOCAL_WORLD_SIZE" in os.environ else 0
 
 
 def _close(writer: Any) -> None:
-    with suppress(OSError):  # a full disk has been reported already
+    with suppress(OSError):  # A full disk has been reported already
         writer.close()
 
 
@@ -271,10 +276,10 @@ def _files_of_run(run_dir: str) -> list[str]:
 
 @contextmanager
 def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
-    """Lock a directory for the block, at most until its processes end; RuntimeError with this message if another process holds the lock."""
+    """Lock a directory for the block, at most until its processes end; raise RuntimeError if another process holds the lock."""
     try:
         import fcntl
-    except ImportError:  # no such locks on this platform
+    except ImportError:  # No such locks on this platform
         yield
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -283,12 +288,12 @@ def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(message) from None
-        except OSError:  # a file system without locks
+        except OSError:  # A file system without locks
             pass
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would not unlock: forked processes hold it, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # Closing alone would not unlock: forked processes hold it, too
         os.close(descriptor)
 
 
@@ -297,8 +302,9 @@ def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | Non
 
     Use it to tell experiments apart afterwards, e.g. by a combination of settings.
 
-    exp_dir: default the current directory.
-    overwrite: replace an existing parameter; otherwise such an experiment stays as it is, and a line says so.
+    Args:
+        exp_dir: default the current directory.
+        overwrite: replace an existing parameter; otherwise such an experiment stays as it is, and a line says so.
     """
     for params_file in sorted(Path(exp_dir or ".").glob("*/params.json")):
         params = json.loads(params_file.read_text())
@@ -306,8 +312,7 @@ def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | Non
             show(f"{printable(params_file)}: {param_name}={params[param_name]!r} stays (overwrite=True replaces it)")
             continue
         params[param_name] = logger.stub_to_json(param_val)
-        with atomic_write(params_file, "w") as file:
-            json.dump(params, file, indent=2)
+        write_json(params_file, params)
 
 
 def check_progress(exp_dir: PathLike | str | None = None) -> None:

@@ -4,10 +4,10 @@ A module, so that any part of a program logs by importing it:
 
     logger.log("Starting")                               # 'time | prefixes Starting' to stdout and debug.log
     logger.record_tabular("Diagnostics/CumSteps", 1000)  # one value of the next row
-    logger.set_verbose(2)                                # show all lines and columns; files have them anyway
     logger.record_tabular_misc_stat("Return", returns)   # five values: ReturnAverage, ReturnStd, ...
     logger.dump_tabular()                                # the row to progress.csv, stdout and TensorBoard
     logger.save_itr_params(itr, params)                  # params.pkl and/or itr_N.pkl
+    logger.set_verbose(2)                                # show all lines and columns; files have them anyway
 
 `rlpyt.utils.logging.context.logger_context` opens the files of a run. All state is in one object per run, so
 settings of one run do not reach the next. No file stays open between calls. A full disk costs log lines and
@@ -34,7 +34,7 @@ from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.store import ByIteration, SnapshotStore
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.logging.writers import CompletedWriter
-from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+from rlpyt.utils.misc import remove_stale_temporaries, write_json
 from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
 
@@ -100,7 +100,7 @@ _state = _State()
 
 @contextmanager
 def new_run() -> Iterator[None]:
-    """Give the block a new log with the current settings; afterwards, restore the previous log."""
+    """Context with a new log, which has the current settings; afterwards, the previous log is restored."""
     global _state
     outer, _state = _state, _state.for_new_run()
     try:
@@ -129,9 +129,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# ---------------------------------------------------------------- switches
-
-
+# --- Switches ---------------------------------------------------------------------------------------------------------
 def disable() -> None:
     """Neither print nor write text lines until `enable`."""
     _state.disabled = True
@@ -187,12 +185,12 @@ def verbosity(verbose: int | None) -> Iterator[None]:
 
 
 def shows(level: int) -> bool:
-    """Whether stdout gets lines of this level; see `log`."""
+    """Return whether stdout gets lines of this level; see `log`."""
     return level <= _state.verbose and not _state.disabled and not _state.log_tabular_only
 
 
 def keeps_nothing() -> bool:
-    """Whether neither the log nor snapshots go to files."""
+    """Return whether neither the log nor snapshots go to files."""
     return not (_state.text_outputs or _state.tabular_outputs or _state.snapshot_dir)
 
 
@@ -210,14 +208,13 @@ def set_iteration(iteration: int) -> None:
     _state.iteration = iteration
 
 
-# ---------------------------------------------------------------- text
-
-
+# --- Text -------------------------------------------------------------------------------------------------------------
 def log(s: object, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
     """Print the line 'timestamp | prefixes s' and append it to the text outputs.
 
-    color: color of the line on a terminal, a key of `console.color2num`.
-    level: lowest `set_verbose` at which the line is printed; text outputs get every line.
+    Args:
+        color: color of the line on a terminal, a key of `console.color2num`.
+        level: lowest `set_verbose` at which the line is printed; text outputs get every line.
     """
     if _state.disabled:
         return
@@ -298,15 +295,14 @@ def prefix(key: str) -> Iterator[None]:
         state.prefixes.pop()
 
 
-# ---------------------------------------------------------------- tables
-
-
+# --- Tables -----------------------------------------------------------------------------------------------------------
 def record_tabular(key: str, val: Any, *args: object, detail: bool = False, **kwargs: object) -> None:
     """Set one value of the next row, under the tabular prefixes + key; a later value replaces an earlier one.
 
-    val: a number (of Python, numpy or torch), a string, or None for "not available". Other arguments are
-        ignored.
-    detail: whether the short table leaves the value out; `set_verbose(2)` shows the full table instead.
+    Args:
+        val: a number (of Python, numpy or torch), a string, or None for "not available".
+        detail: whether the short table leaves the value out; `set_verbose(2)` shows the full table instead.
+        args, kwargs: ignored.
     """
     key = "".join(_state.tabular_prefixes) + key
     _state.row[key] = _plain(key, val)
@@ -316,11 +312,12 @@ def record_tabular(key: str, val: Any, *args: object, detail: bool = False, **kw
 def record_tabular_misc_stat(key: str, values: Any, placement: str = "back", detail: bool = False) -> None:
     """Record average, standard deviation, median, minimum and maximum of `values`; all NaN if it is empty.
 
-    Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"). While a TensorBoard
-    writer is set, they are called Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
+    Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"). While a TensorBoard writer is set, they are called
+    Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
 
-    values: a number, an array, or a list of numbers or arrays (each entry counts).
-    detail: as in `record_tabular`.
+    Args:
+        values: a number, an array, or a list of numbers or arrays (each entry counts).
+        detail: as in `record_tabular`.
     """
     if placement not in ("back", "front"):
         raise ValueError(f"placement={placement!r} must be 'back' or 'front'.")
@@ -401,7 +398,7 @@ def hold_tabular_output(file_name: str | os.PathLike) -> None:
 
 
 def n_rows() -> int:
-    """Number of rows in the tables of this run, without rows that could not be written."""
+    """Return the number of rows in the tables of this run, without rows that could not be written."""
     return max((table.n_rows for table in _state.tabular_outputs.values()), default=0)
 
 
@@ -467,9 +464,7 @@ def _pop(stack: list[str], push: str) -> None:
     stack.pop()
 
 
-# ---------------------------------------------------------------- TensorBoard
-
-
+# --- TensorBoard ------------------------------------------------------------------------------------------------------
 def set_tf_summary_dir(dir_name: str | os.PathLike | None) -> None:
     """Set the directory of TensorBoard's files; `set_tf_summary_writer` sets the writer."""
     _state.tf_summary_dir = None if dir_name is None else os.path.abspath(dir_name)
@@ -489,7 +484,7 @@ def get_tf_summary_writer() -> Any:
 
 
 def get_tf_summary_writer_class() -> type:
-    """torch.utils.tensorboard.SummaryWriter, or an ImportError that says what to install."""
+    """Return torch.utils.tensorboard.SummaryWriter; without it, raise an ImportError that says what to install."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -500,7 +495,8 @@ def get_tf_summary_writer_class() -> type:
 def set_tf_step(step: str, columns: Sequence[str] = STEPS_COLUMNS) -> None:
     """Choose the x-axis of TensorBoard: "itr" (see `set_iteration`), or "env_steps", a column of the rows.
 
-    columns: possible names of this column, each with any prefix. A row without it is plotted at its last recorded value.
+    Args:
+        columns: possible names of this column, each with any prefix. A row without it is plotted at its last recorded value.
     """
     if step not in TF_STEPS:
         raise ValueError(f"tf_step={step!r} is unknown: choose 'itr' or 'env_steps'.")
@@ -538,9 +534,7 @@ def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
     CompletedWriter(writer).flush()
 
 
-# ---------------------------------------------------------------- snapshots
-
-
+# --- Snapshots --------------------------------------------------------------------------------------------------------
 def set_snapshot_dir(dir_name: PathLike | str | None) -> None:
     """Save snapshots in this directory (None: save none), and remove unfinished files of killed processes there."""
     if dir_name is not None:
@@ -584,7 +578,7 @@ def get_snapshot_gap() -> int:
 
 
 def is_snapshot_due(itr: int, force: bool = False) -> bool:
-    """Whether `save_itr_params` would save anything now."""
+    """Return whether `save_itr_params` would save anything now."""
     return _store().is_due(itr, force)
 
 
@@ -598,16 +592,20 @@ def save_itr_params(itr: int, params: Any, force: bool = False, score: float | N
     Files are complete at any time: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as
     params_previous.pkl. If the new one cannot be written, a warning is logged, and the old one stays; the next call tries again.
 
-    force: in mode "gap", save now although no snapshot is due, because this is the last chance.
-    score: in mode "best", the quality of the agent, higher is better, None or NaN if unknown: best.pkl has the highest score so far.
-    params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that the file loads without running
-        code, `torch.load(path, weights_only=True)`. Anything else raises a TypeError that names the key.
+    Args:
+        params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that the file loads without running code,
+            ``torch.load(path, weights_only=True)``.
+        force: in mode "gap", save now although no snapshot is due, because this is the last chance.
+        score: in mode "best", the quality of the agent, higher is better, None or NaN if unknown: best.pkl has the highest score so far.
+
+    Raises:
+        TypeError: `params` contains something else; the message names the key.
     """
     return _store().save(itr, params, try_to_write, force, score)
 
 
 def best_score() -> float:
-    """The highest score among the saved snapshots of this run."""
+    """Return the highest score among the saved snapshots of this run."""
     return _state.keep.best_score
 
 
@@ -617,7 +615,7 @@ def set_best_score(score: float) -> None:
 
 
 def try_to_write(path: str, write: Callable[..., object]) -> bool:
-    """Call `write`; on an OSError log a warning (once until it succeeds). Return whether it succeeded."""
+    """Call `write`; after an OSError, log a warning (once until it succeeds). Return whether it succeeded."""
     try:
         write()
     except OSError as error:
@@ -633,11 +631,9 @@ def why_not_written(directory: str | os.PathLike) -> str:
     return "; ".join(f"{path}: {reason}" for path, reason in _state.warned.items() if path.startswith(os.fspath(directory)))
 
 
-# ---------------------------------------------------------------- parameters
-
-
+# --- Parameters -------------------------------------------------------------------------------------------------------
 def stub_to_json(stub_sth: Any) -> Any:
-    """Convert any object to JSON for people to read.
+    """Return any object as JSON for people to read.
 
     Numbers stay numbers, and containers are converted element by element (arrays only if they are small). Classes and
     functions become their names, other objects the names of their types.
@@ -687,6 +683,4 @@ def log_variant(log_file: str | os.PathLike, variant_data: object) -> None:
     """Write the configuration of a run to a JSON file (see `stub_to_json`)."""
     path = os.path.abspath(log_file)
     console.mkdir_p(os.path.dirname(path))
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        json.dump(stub_to_json(variant_data), file, indent=2)
-        file.write("\n")
+    write_json(path, stub_to_json(variant_data))

@@ -54,7 +54,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
 
 
 def natural(path: Path) -> list:
-    """Sort key by the parts of a path, with numbers in them by value: run_2 before run_10."""
+    """Return a sort key by the parts of a path, with numbers in them by value: run_2 before run_10."""
     return [[(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
 
 
@@ -182,7 +182,7 @@ def value(row: Mapping[str, float], *names: str) -> float | None:
 
 
 def has_column(columns: Iterable[str], *names: str) -> bool:
-    """Whether any of `names` matches a column, by the rules of `find_column`."""
+    """Return whether any of `names` matches a column, by the rules of `find_column`."""
     try:
         find_column(columns, *names)
     except ValueError:

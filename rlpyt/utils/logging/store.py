@@ -108,7 +108,7 @@ class SnapshotStore:
     directory: str | None = None
 
     def is_due(self, itr: int, force: bool = False) -> bool:
-        """Whether `save` would write anything."""
+        """Return whether `save` would write anything."""
         return self.directory is not None and bool(self.policy.names(itr, force))
 
     def save(

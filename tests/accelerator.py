@@ -16,13 +16,14 @@ torch cannot forget a device: a process that imports this module keeps it. Speed
 
 import collections
 import contextlib
+import functools
 import sys
 import types
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "pretend"
@@ -143,7 +144,7 @@ class _Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if _is_here(kwargs.get("device")) or any(isinstance(leaf, Tensor) for leaf in tree_flatten((args, kwargs))[0]):
+        if _is_here(kwargs.get("device")) or any(isinstance(t, Tensor) for t in _tensors_in((*args, *kwargs.values()))):
             return _run(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -152,53 +153,114 @@ def _is_here(device):
     return device is not None and torch.device(device).type == NAME
 
 
+def _tensors_in(values):
+    """Return the tensors among values, some of which are lists or tuples of values."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += _tensors_in(value)
+    return found
+
+
+def _each(func, value):
+    """Apply a function to a value, or to each value in lists and tuples."""
+    return type(value)([_each(func, item) for item in value]) if isinstance(value, list | tuple) else func(value)
+
+
+class _Operation(NamedTuple):
+    """What is known of an operation of torch before it is called.
+
+    Attributes:
+        name: as in ``aten.add.Tensor``.
+        kernel: what computes it.
+        is_copy, reads, launches: whether it is a copy, a read of numbers by Python, or a launch.
+        gives_number: it returns a number, and no tensor.
+        is_view: its results are views of its arguments.
+        in_place: its results are the arguments that it writes to.
+        has_results: it returns something.
+        written: for each argument of the schema, whether it writes to it.
+        written_names: names of the arguments that it writes to.
+    """
+
+    name: str
+    kernel: Any
+    is_copy: bool
+    reads: bool
+    launches: bool
+    gives_number: bool
+    is_view: bool
+    in_place: bool
+    has_results: bool
+    written: list
+    written_names: list
+
+
+@functools.cache
+def _operation(func):
+    """Return what is known of an operation."""
+    name = str(func)
+    short = name.split(".")[1]
+    arguments, returns = func._schema.arguments, func._schema.returns
+    is_view = bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
+    return _Operation(
+        name=name,
+        kernel=_KERNELS.get(name, func),
+        is_copy="copy" in short,
+        reads=any(read in name for read in _READS),
+        launches=not is_view and short not in _LAUNCH_NOTHING,
+        gives_number=name.startswith("aten.") and short in ("_local_scalar_dense", "equal", "is_nonzero"),
+        is_view=is_view,
+        in_place=bool(returns) and all(r.alias_info is not None and r.alias_info.is_write for r in returns),
+        has_results=bool(returns),
+        written=written,
+        written_names=[argument.name for argument, is_written in zip(arguments, written) if is_written],
+    )
+
+
 def _run(func, args, kwargs):
     """Do an operation of torch that has something to do with the device."""
-    name = str(func)
-    tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+    op = _operation(func)
+    tensors = _tensors_in((*args, *kwargs.values()))
     here, on_cpu = [t for t in tensors if isinstance(t, Tensor)], [t for t in tensors if not isinstance(t, Tensor)]
-    is_copy = "copy" in name.split(".")[1]
     target = kwargs.get("device")
-    is_apart = len({t.device for t in here}) > 1 or (here and any(t.dim() for t in on_cpu))
-    if not is_copy and is_apart:
+    is_to_cpu = target is not None and not _is_here(target)
+    if not op.is_copy and (len({t.device for t in here}) > 1 or (here and any(t.dim() for t in on_cpu))):
         shapes = [(str(t.device), tuple(t.shape)) for t in tensors]
-        raise RuntimeError(f"Expected all tensors to be on the same device: {name} at {_line_of_rlpyt()} got {shapes}")
-    returns = func._schema.returns
-    is_view = bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-    if is_copy and (on_cpu or (target is not None and not _is_here(target))):
-        _copy_between(name, args, kwargs, here, on_cpu)
-    elif any(read in name for read in _READS):
-        _count("waits", name)
-        assert not _recording, f"{name} {_NOT_IN_GRAPHS}"
-    elif not is_view and name.split(".")[1] not in _LAUNCH_NOTHING:
-        _count("launches", name)
+        raise RuntimeError(f"Expected all tensors to be on the same device: {op.name} at {_line_of_rlpyt()} got {shapes}")
+    if op.is_copy and (on_cpu or is_to_cpu):
+        _copy_between(op.name, args, kwargs, here, on_cpu)
+    elif op.reads:
+        _count("waits", op.name)
+        assert not _recording, f"{op.name} {_NOT_IN_GRAPHS}"
+    elif op.launches:
+        _count("launches", op.name)
 
-    args_on_cpu, kwargs_on_cpu = tree_map(_numbers, list(args)), _kwargs_on_cpu(kwargs)
+    args_on_cpu, kwargs_on_cpu = [_each(_numbers, value) for value in args], _kwargs_on_cpu(kwargs)
 
     def do():
-        with torch.no_grad(), _no_mode():
-            return _KERNELS.get(name, func)(*args_on_cpu, **kwargs_on_cpu)
+        with torch.no_grad():  # And in no mode: torch leaves it while it calls what handles an operation.
+            return op.kernel(*args_on_cpu, **kwargs_on_cpu)
 
-    written = [arg.alias_info is not None and arg.alias_info.is_write for arg in func._schema.arguments]
     if _recording:
-        _recording[-1].keep([value for value, is_written in zip(args_on_cpu, written) if is_written])
+        _recording[-1].keep([value for value, is_written in zip(args_on_cpu, op.written) if is_written])
     result = do()
-    if name.startswith("aten.") and name.split(".")[1] in ("_local_scalar_dense", "equal", "is_nonzero"):
+    if op.gives_number or (is_to_cpu and here):
         return result
-    if target is not None and not _is_here(target) and here:
-        return result
-    if returns and all(r.alias_info is not None and r.alias_info.is_write for r in returns):
-        given = [value for value, is_written in zip(args, written) if is_written]
-        given += [kwargs[a.name] for a in func._schema.arguments if a.name in kwargs and a.alias_info is not None and a.alias_info.is_write]
-        wrapped = given[0] if len(returns) == 1 else tuple(given)
-    elif not returns:
+    if op.in_place:
+        given = [value for value, is_written in zip(args, op.written) if is_written]
+        given += [kwargs[name] for name in op.written_names if name in kwargs]
+        wrapped = given[0] if len(func._schema.returns) == 1 else tuple(given)
+    elif not op.has_results:
         wrapped = None
     else:
-        device = torch.device(target) if _is_here(target) else here[0].device
-        device = torch.device(NAME, device.index or 0)
-        wrapped = tree_map(lambda x: Tensor(x, device) if isinstance(x, torch.Tensor) else x, result)
-    if _recording and not is_view:
-        _recording[-1].record(do, result if wrapped is not None else None, any(written))
+        index = torch.device(target).index if _is_here(target) else here[0].device.index
+        device = torch.device(NAME, index or 0)
+        wrapped = _each(lambda x: Tensor(x, device) if isinstance(x, torch.Tensor) else x, result)
+    if _recording and not op.is_view:
+        _recording[-1].record(do, result if wrapped is not None else None, any(op.written))
     return wrapped
 
 
@@ -218,7 +280,7 @@ def _numbers(leaf):
 
 
 def _kwargs_on_cpu(kwargs):
-    kwargs = tree_map(_numbers, dict(kwargs))
+    kwargs = {name: _each(_numbers, value) for name, value in kwargs.items()}
     if kwargs.get("device") is not None:
         kwargs["device"] = torch.device("cpu")
     kwargs.pop("pin_memory", None)
@@ -276,7 +338,7 @@ class Graph:
 
     def keep(self, written):
         """Remember the numbers of tensors that the next operation overwrites."""
-        self._kept += [(x, x.clone()) for x in tree_flatten(written)[0] if isinstance(x, torch.Tensor)]
+        self._kept += [(x, x.clone()) for x in _tensors_in(written)]
 
     def end(self):
         """Undo what was done to record it."""
@@ -287,7 +349,7 @@ class Graph:
 
     def record(self, do, result, in_place):
         """Add an operation that has just been done, with its result."""
-        memory = [] if in_place else [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]
+        memory = [] if in_place else _tensors_in([result])
         self._operations.append((do, memory))
 
     def replay(self):
@@ -297,7 +359,7 @@ class Graph:
             for do, memory in self._operations:
                 result = do()
                 if memory:
-                    for old, new in zip(memory, [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, torch.Tensor)]):
+                    for old, new in zip(memory, _tensors_in([result])):
                         old.copy_(new)
 
 

@@ -24,6 +24,8 @@ os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
+import forking  # noqa: E402  # It lies beside this file.
+
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:  # As jobs in the background are started: but tests press Ctrl-C, or hang up.
         signal.signal(_number, _handler)
@@ -51,13 +53,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:  # One cluster for all tests with Ray.
         if "running_cluster" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("ray"))
+    # One process to fork scripts from, which takes longer to start than they run. Of all tests there are too many for one such process,
+    # and each file has its own, since its tests share what runs have written.
+    for item in items:
+        if hasattr(item.module, "preloaded"):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__ if config.option.all else "preloaded"))
     if config.option.all:
         return
-    for (
-        item
-    ) in items:  # One process to fork scripts from, which takes longer to start than they run; of all tests there are too many for it.
-        if hasattr(item.module, "preloaded"):
-            item.add_marker(pytest.mark.xdist_group("preloaded"))
     named = _named_files(config)
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))
@@ -65,14 +67,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """Leave what has been imported out of all garbage collections to come: many tests collect, and look through their own objects only."""
-    gc.collect()
-    gc.freeze()
+    """Many tests fork, and many collect garbage, which then looks through their own objects only."""
+    if not session.config.option.collectonly:
+        forking.make_forks_cheap()
 
 
 def pytest_runtest_setup(item):
     """Remove what libraries call in each garbage collection: Python drops the KeyboardInterrupt of a Ctrl-C that comes just then."""
     gc.callbacks.clear()
+    forking.make_forks_cheap_again()
 
 
 def pytest_terminal_summary(terminalreporter, config):

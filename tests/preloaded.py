@@ -7,7 +7,6 @@ is needed, and ends with this process.
 
 import atexit
 import functools
-import gc
 import json
 import os
 import runpy
@@ -93,6 +92,7 @@ def _serve():
     def reply(value):
         os.write(1, json.dumps(value).encode() + b"\n")
 
+    import forking
     import gymnasium  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import torch._dynamo  # noqa: F401  # As the first step of an optimizer does.
@@ -101,8 +101,7 @@ def _serve():
     cpu_target.typing_context.refresh()  # As the first call of a compiled function does.
     cpu_target.target_context.refresh()
 
-    gc.collect()
-    gc.freeze()  # No process looks through what was imported here, which it would copy by that.
+    forking.make_forks_cheap()
     reply("ready")
     with open(0, "rb", buffering=0, closefd=False) as requests:
         while line := requests.readline():

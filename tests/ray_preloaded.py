@@ -61,15 +61,14 @@ def _read(connection, n):
 
 def _serve(path):
     """Fork a process for each connection, and return in that process what it is told: words, environment, directory."""
-    import gc
     import selectors
 
+    import forking
     import gymnasium  # noqa: F401
     import numba  # noqa: F401
     import torch  # noqa: F401
 
-    gc.collect()
-    gc.freeze()
+    forking.make_forks_cheap()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(64)

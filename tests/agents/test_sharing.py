@@ -3,6 +3,7 @@
 import pytest
 import torch
 from mapped import torch_files, unnamed_memory
+from tiers import start_methods
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -50,8 +51,7 @@ def _tell_contents(pipe, agents, known):
     pipe.send(("ok", None))
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn", "forkserver"))
 def test_workers_see_parameters_and_statistics_change_without_any_file_of_torch(start_method, no_torch_files):
     agents = []
     for agent, spaces in make_agents():

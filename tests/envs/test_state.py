@@ -81,11 +81,11 @@ def test_another_object_goes_on_from_a_saved_state(name, n_before):
     other.reset()
     play(env, observation, n_before, seed=0)
     state = through_a_file(get_state(env))
-    expected = play(env, observation.copy(), 200, seed=1)
+    expected = play(env, observation.copy(), 120, seed=1)
     set_state(other, state)
-    np.testing.assert_equal(play(other, observation.copy(), 200, seed=1), expected)
+    np.testing.assert_equal(play(other, observation.copy(), 120, seed=1), expected)
     set_state(env, state)
-    np.testing.assert_equal(play(env, observation.copy(), 200, seed=1), expected)
+    np.testing.assert_equal(play(env, observation.copy(), 120, seed=1), expected)
 
 
 def test_what_cannot_be_told_is_none():

@@ -117,7 +117,7 @@ def opens_again(run_dir, every_command):
 
 
 @full
-@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"]), ("example_4", []), ("own_env", [])])
+@pytest.mark.parametrize("name, args", [("example_3", ["--sample_mode", "cpu"]), ("own_env", [])])
 def test_examples_are_safe_under_spawn(name, args, tmp_path):
     script = tmp_path / f"{name}.py"
     spawn = "import multiprocessing\n\nmultiprocessing.set_start_method('spawn', force=True)\n\n"

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from tiers import thinned
 
 import rlpyt
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -235,7 +236,7 @@ def evil(tmp_path, monkeypatch):
     assert not list(file.parent.glob("*.was_run")) and "evil_module" not in sys.modules
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", thinned(PLACES, quick=["environment", "by position"]))
 def test_code_that_a_run_names_is_not_imported(copied, evil, place):
     for value in EVIL:
 

@@ -111,7 +111,7 @@ def column(table, name):
 LOGGED = [*((name, AsyncRlEval) for name in SAMPLERS), ("serial", AsyncRl), ("cpu", AsyncRl)]
 
 
-@pytest.mark.parametrize("sampler, RunnerCls", thinned(LOGGED, quick=[("serial", AsyncRlEval), ("cpu", AsyncRlEval)]))
+@pytest.mark.parametrize("sampler, RunnerCls", thinned(LOGGED, quick=[("cpu", AsyncRlEval)]))
 def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
     runner = build(sampler, RunnerCls, EnvCls=SlowEnv)
     table = train(runner, tmp_path)

@@ -240,6 +240,7 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
+{first}
 if __name__ == "__main__":
     sampler = {sampler}(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps={eval_max_steps})
     affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
@@ -261,19 +262,24 @@ def endless_runs_end():
         STARTED.pop().communicate()
 
 
-def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Training begins"):
+def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Training begins", first=""):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path)))
+    script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path), first=first))
     process = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     STARTED.append(process)
-    log = tmp_path / "run_0" / "debug.log"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (log.exists() and until in log.read_text()):
-        time.sleep(0.05)
+    wait_for_log(tmp_path, until)
     time.sleep(0.5)
     return process
+
+
+def wait_for_log(tmp_path, text):
+    """Wait until a run has logged this."""
+    log = tmp_path / "run_0" / "debug.log"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (log.exists() and text in log.read_text()):
+        time.sleep(0.05)
 
 
 @processes
@@ -312,14 +318,17 @@ def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
 @processes
 @full
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
-    process = start_endless_run(tmp_path)
+    # However slow this machine is, the run ends neither by itself after the first signal, nor before it has said why it ends.
+    patient = "from rlpyt.runners import minibatch_rl\nfrom rlpyt.utils import interrupt\n\ninterrupt.PATIENCE = minibatch_rl.HURRY = 60\n"
+    process = start_endless_run(tmp_path, first=patient)
     workers = workers_of(process.pid)
     process.send_signal(signal.SIGSTOP)  # So that both arrive before an iteration can end.
     workers[0].send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGCONT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    wait_for_log(tmp_path, "Ctrl-C again ends at once")
+    time.sleep(0.3)  # The same signal is not taken for a second one within 0.2 s.
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode != 0 and "KeyboardInterrupt" in err

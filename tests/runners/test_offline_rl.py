@@ -264,7 +264,7 @@ def test_a_data_set_of_another_environment_is_refused(cartpole, tmp_path):
 
 @learning
 @full
-@pytest.mark.parametrize("kind, n_steps, goal", [("bc", 2000, 300), ("td3_bc", 4000, -500), ("iql", 4000, -500)])
+@pytest.mark.parametrize("kind, n_steps, goal", [("bc", 2000, 300), ("td3_bc", 6000, -500), ("iql", 4000, -500)])
 def test_it_learns_from_a_noisy_controller(kind, n_steps, goal, request, tmp_path):
     id, make = KINDS[kind]
     dataset = request.getfixturevalue("cartpole") if "Cart" in id else record("Pendulum-v1", swing, 10_000)

@@ -9,7 +9,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import KINDS, ONE_OF_EACH, assert_same, assert_signals_are_empty, collect, kinds, make_agent, make_sampler
 from envs import CountingEnv, SlowEnv
-from tiers import thinned
+from tiers import processes, thinned
 
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.spaces.int_box import IntBox
@@ -72,14 +72,18 @@ def test_an_episode_that_loses_a_life_goes_on(kind):
     assert evaluated(kind, env=env, eval_max_trajectories=5, eval_max_steps=3 * 50) == [7] * 5
 
 
+@processes
 @pytest.mark.parametrize(
-    "kind",
-    kinds(
-        ["CPU, 3 workers", "GPU, 3 workers", "alternating, 2 workers", "alternating, 4 workers", "no overlap, 4 workers"],
-        quick=["alternating, 2 workers"],
+    "kind, eval_n_envs",
+    thinned(
+        [
+            *(("alternating, 2 workers", n) for n in (1, 2, 5)),
+            *(("alternating, 4 workers", n) for n in (1, 2)),
+            *(("CPU, 3 workers", 2), ("GPU, 3 workers", 5), ("GPU, 3 workers", 1), ("no overlap, 4 workers", 5)),
+        ],
+        quick=[("alternating, 2 workers", 1)],
     ),
 )
-@pytest.mark.parametrize("eval_n_envs", thinned([1, 2, 5], quick=[1]))
 def test_evaluation_environments_need_not_be_as_many_as_workers(kind, eval_n_envs):
     """Where there is one environment, one half of an alternating sampler has none."""
     settings = dict(agent="recurrent", eval_n_envs=eval_n_envs, eval_max_steps=eval_n_envs * 100, evaluate_after=(0, 1, 2))

@@ -9,7 +9,6 @@ from collecting import (
     FORKED,
     KINDS,
     ONE_OF_EACH,
-    QUICK,
     STARTED_ANEW,
     along_time,
     assert_same,
@@ -69,11 +68,13 @@ SCENARIOS = {
 }
 
 
-# All kinds in the scenarios in which most can go wrong, and one of each in all others; quick in the former, and for two kinds in all.
+# All kinds in the scenarios in which most can go wrong, and one of each in all others. Quick are one of each in the former, and in each of
+# the others one of two kinds, in turn such that both see batches with and without wait-reset.
 RICHEST = ["recurrent", "recurrent, wait-reset", "one step per batch, wait-reset", "watchful TrajInfo"]
+IN_TURN = ("CPU, 2 workers", "GPU, 2 workers")
 PAIRS = [
-    pytest.param(scenario, kind, marks=[] if kind in QUICK or (kind in ONE_OF_EACH and scenario in RICHEST) else full)
-    for scenario in SCENARIOS
+    pytest.param(scenario, kind, marks=[] if kind == IN_TURN[(i + i // 2) % 2] or (kind in ONE_OF_EACH and scenario in RICHEST) else full)
+    for i, scenario in enumerate(SCENARIOS)
     for kind in FORKED
     if scenario in RICHEST or kind in ONE_OF_EACH
 ]

@@ -435,7 +435,7 @@ def check(results):
     assert counts["unnamed"] + counts["obscure"] <= len(results) / 200, wrong
 
 
-def test_a_tenth_of_all_wrong_settings():
+def test_a_twentieth_of_all_wrong_settings():
     check(fuzz_settings.run(quick=True))
 
 

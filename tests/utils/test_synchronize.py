@@ -145,8 +145,7 @@ def _count_in_threads(lock, counts, n):
     assert in_threads(3, _count, lock, counts, n)
 
 
-@processes
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", start_methods(*METHODS))
 def test_threads_of_several_processes_exclude_each_other(method):
     ctx = mp.get_context(method)
     lock, counts = ProcessLock(), np_mp_array(2, np.int64)
@@ -208,8 +207,7 @@ def _answer_whether_taken(lock, answers):
         answers.put("has it")
 
 
-@processes
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", start_methods(*METHODS))
 def test_a_process_started_while_a_thread_holds_the_lock_waits_for_it(method):
     ctx = mp.get_context(method)
     lock, taken, done = ProcessLock(), threading.Event(), threading.Event()

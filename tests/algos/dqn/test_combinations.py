@@ -1,4 +1,4 @@
-"""All options of deep Q-learning together, from samples through a replay buffer to the loss, for vectors and for images."""
+"""Options of deep Q-learning together, from samples through a replay buffer to the loss, for vectors and for images."""
 
 import itertools
 
@@ -42,7 +42,8 @@ ALGORITHMS = {
     "IQN": lambda **kwargs: QuantileDQN(munchausen=True, munchausen_temperature=0.5, **kwargs),
 }
 ATOMS = {"CategoricalDQN": dict(n_atoms=5), "QR-DQN": dict(n_quantiles=5), "IQN": dict(n_quantiles=5, n_target_quantiles=4)}
-COMBINATIONS = list(itertools.product(AGENTS, (False, True), (False, True), (False, True), (1, 3)))
+# Every third of all: each value of each option occurs with each agent and with each value of each other option, several times.
+COMBINATIONS = list(itertools.product(AGENTS, (False, True), (False, True), (False, True), (1, 3)))[::3]
 
 
 class Stream:
@@ -124,8 +125,8 @@ def huber(delta):
     return 0.5 * delta**2 if delta.abs() <= 1 else delta.abs() - 0.5
 
 
-@pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", thinned(COMBINATIONS, quick=COMBINATIONS[::5]))
-def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, prioritized, n_step):
+@pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", thinned(COMBINATIONS, quick=COMBINATIONS[::3]))
+def test_combinations_train_on_the_loss_they_should(kind, double, dueling, prioritized, n_step):
     torch.manual_seed(0)
     np.random.seed(0)
     (name, images), settings = kind, dict(dueling=dueling)

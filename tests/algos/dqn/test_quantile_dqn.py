@@ -177,8 +177,11 @@ ALL_PARTS = dict(double_dqn=True, prioritized_replay=True, n_step_return=2, pri_
 
 @learning
 @full
-@pytest.mark.parametrize("settings", [dict(), dict(munchausen=True), ALL_PARTS], ids=["plain", "munchausen", "all_parts"])
-@pytest.mark.parametrize("kind", [MlpQrDqnAgent, MlpIqnAgent])
+@pytest.mark.parametrize(
+    "kind, settings",
+    [(MlpQrDqnAgent, dict()), (MlpQrDqnAgent, ALL_PARTS), (MlpIqnAgent, dict(munchausen=True)), (MlpIqnAgent, ALL_PARTS)],
+    ids=["qr-plain", "qr-all_parts", "iqn-munchausen", "iqn-all_parts"],
+)
 def test_it_learns_a_game(kind, settings):
     torch.manual_seed(1)
     np.random.seed(1)

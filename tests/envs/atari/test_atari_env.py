@@ -87,7 +87,7 @@ def test_pixels_scores_and_episode_ends_are_those_of_the_emulator_played_by_hand
     oracle = Oracle(game, resized if shape == (84, 84) else mean_of_squares, shape, **kwargs)
     rng = np.random.default_rng(0)
     assert np.array_equal(env.reset(), oracle.reset())
-    n_steps, n_done, n_over = (60 if game == "pong" else 400), 0, 0
+    n_steps, n_done, n_over = (30 if game == "pong" else 400), 0, 0
     for _ in range(n_steps):
         action = rng.integers(env.action_space.n)
         observation, score, done, game_over = oracle.step(action)

@@ -22,7 +22,7 @@ with_frames = pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if kin
     ids=lambda kind: kind.name,
 )
 def test_every_sequence_priority_and_draw_is_the_oracles(kind):
-    @settings(max_examples=50, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
     @given(games(kind), st.lists(st.integers(1, 50), min_size=4, max_size=12))
     def whatever_happens(arguments, chunks):
         play(Game(kind, **arguments), chunks)

@@ -7,6 +7,7 @@ import queue
 import signal
 import socket
 import threading
+from multiprocessing import resource_tracker
 
 import numpy as np
 import pytest
@@ -319,6 +320,7 @@ def test_a_lock_cannot_be_copied_but_only_be_given_to_a_starting_process():
 @processes
 def test_locks_leave_no_open_files_behind():
     lock = ProcessLock()
+    resource_tracker.ensure_running()  # By a descriptor that this process keeps.
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(50):

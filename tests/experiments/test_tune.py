@@ -93,7 +93,7 @@ def rows(run_dir):
 
 @full
 @processes
-@pytest.mark.parametrize("key", ["dqn"])  # `tests/runners/test_resume.py` pauses runs of other algorithms.
+@pytest.mark.parametrize("key", SMALL)
 def test_a_promoted_trial_is_the_uninterrupted_run(key, tmp_path, capsys):
     limits = dict(n_trials=2, runs_per_trial=1, eta=2, min_steps=dict(ppo=512, dqn=128)[key])
     found = search(key, RANGE, *SMALL[key], log_dir=tmp_path / "exp", proposals="random", **limits)

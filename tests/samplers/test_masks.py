@@ -67,5 +67,5 @@ def test_masks_of_observations_travel_in_the_same_way(wait_reset):
 @full
 @pytest.mark.parametrize("name", AGENTS)
 def test_no_masked_action_in_many_steps(name):
-    """Episodes last 1 to 6 steps. `tests/agents/test_masks.py` has more steps of each agent."""
+    """Episodes last 1 to 6 steps. `tests/agents/test_masks.py` has a million steps of each agent."""
     check("serial", name, wait_reset=False, T=100, B=100, n_batches=3)

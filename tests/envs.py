@@ -605,6 +605,17 @@ def make_gym_vector(num_envs: int, mode: str = "NextStep", async_: bool = False,
     return VectorCls([functools.partial(GymCounting, **kwargs)] * num_envs, autoreset_mode=mode)
 
 
+class ModulesVector(GymVectorEnv):
+    """A vector whose env_info says what that of `ModulesEnv` says."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(make_gym_vector(num_envs, "SameStep"))
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        imported = (np.full(self.n, name in sys.modules) for name in ModulesInfo._fields)
+        return super().step_into(actions, observation_out)._replace(infos=ModulesInfo(*imported))
+
+
 class ReadyVector(VectorEnv):
     """Environments that are ready in random order: some of them several times while others are not."""
 

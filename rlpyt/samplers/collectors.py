@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.envs.base import ActionForm, for_envs, write_observation
-from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
+from rlpyt.samplers.actors import MANY, BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
 from rlpyt.samplers.ready import ReadyActors, fill_as_ready
@@ -71,8 +71,14 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        at_once = isinstance(self._calls, VectorCalls) and self._calls.n_ready is None and self.mid_batch_reset
-        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
+        calls = self._calls
+        if not isinstance(calls, VectorCalls):
+            self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
+            return
+        # Workers of an action server do without numba, unless there are so many environments that they need its speed.
+        is_compiled = not self.gpu or calls.n >= MANY
+        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, is_compiled and calls.n_ready is None and self.mid_batch_reset)
+        calls.at_once = isinstance(self._tracker, VectorTracker)
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]

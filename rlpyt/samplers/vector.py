@@ -171,6 +171,7 @@ class VectorCalls:
     Attributes:
         is_blank: [n], bool, environments that the next step resets.
         waits: whether environments whose episode has ended are idle until the batch is full.
+        at_once: whether compiled loops write the steps of a batch, and `end_vector_episodes` ends episodes; set by the collector.
         steps: one None per environment, since they are stepped together.
         n_ready: for how many environments the agent acts at a time; None for all.
         final: structure [n,...] whose rows of the episodes that ended in the latest step of a batch have their last observations.
@@ -180,7 +181,7 @@ class VectorCalls:
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
         self.vector, self.n = vector, vector.n
         self.env_ranks = [int(rank) for rank in env_ranks]
-        self.waits = False
+        self.waits = self.at_once = False
         self.is_blank = np.zeros(self.n, bool)
         self._over = np.zeros(self.n, bool)  # Episodes that ended in the latest step, until the environment is reset.
         self._is_first = np.zeros(self.n, bool)  # Environments that are reset already: `_first` has their first observation.
@@ -207,11 +208,11 @@ class VectorCalls:
         An environment that was reset instead has zeros, and is done, so that the agent forgets the row. The arguments are those of
         `rlpyt.samplers.stepping.EnvCalls.step`. In a `Row` of a batch, environments that are not running get the same zeros.
 
-        If nobody waits or takes outcomes, `end_vector_episodes` has to follow: it keeps the last observations of episodes.
+        With `at_once`, `end_vector_episodes` has to follow: it keeps the last observations of episodes.
         """
         try:
             if isinstance(row, Row):
-                return self._step_all(action, row) if take is None and not self.waits else self._step_row(running, action, row, take)
+                return self._step_all(action, row) if self.at_once else self._step_row(running, action, row, take)
             outcome, blank = self._step(action, self._seen)
         except (Exception, SystemExit) as error:
             self.explain(error, None, when(0))

@@ -18,11 +18,12 @@ import pytest
 import torch
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
-from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
+from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, ModulesVector, SlowEnv
 from leftovers import is_alive, living_children, workers_of
 from tiers import full, processes, start_methods, thinned
 
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.envs.vector import VectorEnvs
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.runners.sync_rl import SyncRl
@@ -684,9 +685,10 @@ def test_signals_are_empty_after_every_batch_and_every_evaluation(kind):
 # What workers load
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("start_method", thinned(["spawn", "forkserver"], quick=["spawn"]))
+@pytest.mark.parametrize("EnvCls", [ModulesEnv, VectorEnvs(ModulesVector)], ids=["single", "vector"])
 @gpu_samplers
-def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, start_method):
-    sampler = start(kind, EnvCls=ModulesEnv, start_method=start_method, eval_n_envs=2, eval_max_steps=20)
+def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, EnvCls, start_method):
+    sampler = start(kind, EnvCls=EnvCls, start_method=start_method, eval_n_envs=2, eval_max_steps=20)
     samples, _ = sampler.obtain_samples(0)
     sampler.evaluate_agent(0)
     samples, _ = sampler.obtain_samples(1)

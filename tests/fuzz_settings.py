@@ -282,8 +282,11 @@ def _launching() -> Iterator[Subject]:
             exp_launcher.run_experiments(**kwargs)
 
     def rerun(**kwargs: Any) -> None:
-        experiment = mock.Mock()
-        with mock.patch.object(exp_launcher, "_run"), mock.patch.object(exp_launcher, "_read", lambda exp_dir: experiment):
+        with (
+            mock.patch.object(exp_launcher, "_run"),
+            mock.patch.object(exp_launcher, "_read"),
+            mock.patch.object(exp_launcher, "given_anew"),
+        ):
             exp_launcher.rerun_experiments(**kwargs)
 
     def launch(**kwargs: Any) -> None:

@@ -494,10 +494,16 @@ def test_episodes_that_are_finished_together_have_the_statistics_of_those_finish
     assert n_finished > 10
 
 
+class Undiscounted(TrajInfo):
+    """Samplers set the discount of the class that they are given; this one is given to none."""
+
+    _discount = 1
+
+
 def finished_infos():
     """Three episodes of 1, 1 and 2 steps."""
     done = np.array([[True, False, True], [False, False, False], [False, False, True]])
-    tracker = episode_tracker(TrajInfo, [TrajInfo() for _ in range(3)], at_once=True)
+    tracker = episode_tracker(Undiscounted, [Undiscounted() for _ in range(3)], at_once=True)
     return tracker.end_batch(Samples(None, EnvSamples(None, np.ones((3, 3), np.float32), None, done, None)), [])
 
 

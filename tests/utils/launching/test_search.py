@@ -121,6 +121,7 @@ class Launcher:
             code = 1
             try:
                 os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # A test with Ray in this process has left a handler that exits with 15.
                 output = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 os.dup2(output, 1)
                 os.dup2(output, 2)

@@ -118,7 +118,7 @@ class Numbered:
 class WorkerSignals:
     """The ends of the signals that worker `number` of a group holds; `left` [1] and `abandoned` [1] are in shared memory.
 
-    `to_server`, which says who gives a signal, is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names
+    `to_server` releases the group's `obs_ready` with the worker's number. `from_server` is the worker's `act_ready`. They have other names
     here, because loops that use `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the
     step buffer.
     """

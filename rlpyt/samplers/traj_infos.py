@@ -321,6 +321,7 @@ def _after_making_all(name: str) -> Any:
     return call
 
 
+# All methods of a list but those that do not look at its entries, and those of the class itself.
 _KEPT = {"__new__", "__class_getitem__", "__getattribute__", "__len__", "__sizeof__", "__doc__", "__hash__", *vars(FinishedInfos)}
 for _name in vars(list).keys() - _KEPT:
     setattr(FinishedInfos, _name, _after_making_all(_name))

@@ -84,8 +84,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent with these attributes.
         n_q: number of Q-functions of the agent.
-        SequencesCls: a `rlpyt.algos.sequences.Sequences` with a method `trained`, if the algorithm is for recurrent agents. The class then
-            has settings of sequences in place of `batch_size`, unless its body has a constructor.
+        SequencesCls: of algorithms for recurrent agents, a `rlpyt.algos.sequences.Sequences` with a method `trained`. Unless its body has
+        a constructor, the class has settings of sequences in place of `batch_size`.
 
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 

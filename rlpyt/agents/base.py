@@ -19,6 +19,7 @@ from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
+from rlpyt.models.tape import Tapes
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, modules_of, unwrap_ddp, update_state_dict
 from rlpyt.spaces.masked import split, without_mask
 from rlpyt.types import AgentInputs
@@ -337,6 +338,16 @@ class BaseAgent(Recorded):
         raise NotImplementedError(f"{type(self).__name__} defines no step.")
 
     @functools.cached_property
+    def _tapes(self) -> Tapes:
+        """Repeats the model's operations while the agent acts, if the model is small and on the CPU."""
+        return Tapes()
+
+    def _outputs(self, *inputs: Any) -> Any:
+        """Return what `model` makes of inputs on the agent's device; inputs and outputs have no gradient."""
+        model = unwrap_ddp(self.model)
+        return self._tapes(model, inputs, self._mode) if self.device.type == "cpu" else model(*inputs)
+
+    @functools.cached_property
     def _memory(self) -> Memory:
         """What the agent remembers of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
         return self.MemoryCls()
@@ -486,6 +497,7 @@ class BaseAgent(Recorded):
 
     def _switch(self, mode: str, training: bool) -> None:
         self._memory.switch(self._mode, mode)
+        self._tapes.check()
         self._set_mode(mode, training)
 
     def _set_mode(self, mode: str, training: bool) -> None:

@@ -13,7 +13,7 @@ from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy, masked_q
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.dqn.noisy import set_noise
-from rlpyt.models.utils import unwrap_ddp, update_state_dict
+from rlpyt.models.utils import update_state_dict
 from rlpyt.utils.collections import namedarraytuple
 
 AgentInfo = namedarraytuple("AgentInfo", "q")
@@ -68,7 +68,7 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
         return AgentStep(self._sample(q, observation), AgentInfo(q))
 
     def _act(self, *agent_inputs: Any) -> torch.Tensor:
-        return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
+        return self._to_cpu(self._outputs(*self._model_inputs(*agent_inputs)))
 
     def _masked(self, q: torch.Tensor, observation: Any) -> torch.Tensor:
         """Return Q-values [*lead,n] that are minus infinity for masked actions, so that no maximum and no target is theirs."""

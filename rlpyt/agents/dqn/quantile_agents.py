@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from rlpyt.agents.base import AgentStep
 from rlpyt.agents.dqn.dqn_agent import AgentInfo, DqnAgent
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.tensor import midpoints
 
@@ -36,7 +36,7 @@ class QuantileAgent(DqnAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient; q are means of quantiles."""
-        q = self._to_cpu(self._quantiles(unwrap_ddp(self.model), self._model_inputs(observation, prev_action, prev_reward)).mean(dim=-1))
+        q = self._to_cpu(self._quantiles(self._outputs, self._model_inputs(observation, prev_action, prev_reward)).mean(dim=-1))
         q = self._masked(q, observation)
         return AgentStep(self._sample(q, observation), AgentInfo(q))
 
@@ -53,7 +53,7 @@ class QuantileAgent(DqnAgent):
         """Return the target model's quantiles; arguments and result are those of `__call__`."""
         return self._quantiles(self.target_model, self._model_inputs(observation, prev_action, prev_reward), fractions)
 
-    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
+    def _quantiles(self, model: Callable[..., Any], inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
         """Return what a model returns for these inputs, at these fractions or those with which the agent acts."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class QrDqnAgent(QuantileAgent):
         """Return the midpoints [n_quantiles]."""
         return midpoints(self.n_quantiles, self.device)
 
-    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
+    def _quantiles(self, model: Callable[..., Any], inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
         return model(*inputs)  # Its fractions are fixed.
 
 
@@ -128,7 +128,7 @@ class IqnAgent(QuantileAgent):
         """Return new random fractions [n,n_target_quantiles]."""
         return torch.rand(n, self.n_target_quantiles, device=self.device)
 
-    def _quantiles(self, model: torch.nn.Module, inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
+    def _quantiles(self, model: Callable[..., Any], inputs: tuple, fractions: torch.Tensor | None = None) -> Any:
         if fractions is None:
             fractions = midpoints(self.n_acting_quantiles, self.device)
         return model(*inputs, fractions)

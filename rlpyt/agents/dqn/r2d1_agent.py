@@ -9,7 +9,6 @@ import torch
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.agents.recurrent import recorded_rnn_state
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 
 #   prev_rnn_state  [B,N,H], the state before the step
@@ -47,7 +46,7 @@ class R2d1AgentBase(DqnAgent):
         return step
 
     def _q_and_state(self, inputs: tuple) -> tuple[torch.Tensor, Any]:
-        q_and_state: tuple[torch.Tensor, Any] = unwrap_ddp(self.model)(*inputs)
+        q_and_state: tuple[torch.Tensor, Any] = self._outputs(*inputs)
         return q_and_state
 
     def target(  # type: ignore[override]

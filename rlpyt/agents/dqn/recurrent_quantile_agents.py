@@ -9,7 +9,6 @@ import torch
 from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.dqn.quantile_agents import IqnAgent, QrDqnAgent, QuantileAgent
 from rlpyt.agents.dqn.r2d1_agent import R2d1AgentBase
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.settings import checked
 
 
@@ -45,7 +44,7 @@ def target(
 
 def q_and_state(self: QuantileAgent, inputs: tuple) -> tuple[torch.Tensor, Any]:
     """Return means of quantiles, and the state after the step."""
-    quantiles, next_rnn_state = self._quantiles(unwrap_ddp(self.model), inputs)
+    quantiles, next_rnn_state = self._quantiles(self._outputs, inputs)
     return quantiles.mean(dim=-1), next_rnn_state
 
 

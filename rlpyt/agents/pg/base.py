@@ -11,7 +11,6 @@ from rlpyt.agents.base import AgentStep, BaseAgent, action_mask
 from rlpyt.agents.recurrent import recorded_rnn_state
 from rlpyt.distributions.base import Distribution
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.masked import is_masked
 from rlpyt.utils.collections import namedarraytuple
@@ -67,11 +66,11 @@ class PgAgent(BaseAgent):
         """
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         if not self.recurrent:
-            *dist_info, value = self._to_cpu(unwrap_ddp(self.model)(*inputs))
+            *dist_info, value = self._to_cpu(self._outputs(*inputs))
             dist_info = self._dist_info(dist_info, observation, value)
             return AgentStep(self._sample(dist_info, observation, value), AgentInfo(dist_info, value))
         prev_rnn_state = self.prev_rnn_state
-        *outputs, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
+        *outputs, next_rnn_state = self._outputs(*inputs, prev_rnn_state)
         outputs = *outputs, recorded_rnn_state(prev_rnn_state, next_rnn_state)
         *dist_info, value, prev_rnn_state = self._to_cpu(outputs)
         dist_info = self._dist_info(dist_info, observation, value)
@@ -98,7 +97,7 @@ class PgAgent(BaseAgent):
         """Return the value [*lead] of the state, e.g. to bootstrap from; on the CPU, without gradient."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         if not self.recurrent:
-            *_, value = unwrap_ddp(self.model)(*inputs)
+            *_, value = self._outputs(*inputs)
         else:
-            *_, value, _ = unwrap_ddp(self.model)(*inputs, self.prev_rnn_state)
+            *_, value, _ = self._outputs(*inputs, self.prev_rnn_state)
         return self._to_cpu(value)

@@ -117,7 +117,7 @@ class DdpgAgent(QpgAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(mu [*lead,A])) on the CPU, without gradient."""
-        mu = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        mu = self._to_cpu(self._outputs(*self._model_inputs(observation, prev_action, prev_reward)))
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
 
     def mu_parameters(self) -> Iterator[torch.nn.Parameter]:

@@ -179,7 +179,7 @@ class DiscreteSacAgent(EnsembleAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(dist_info [*lead,n])) on the CPU, without gradient."""
-        log_pi = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        log_pi = self._to_cpu(self._outputs(*self._model_inputs(observation, prev_action, prev_reward)))
         mask = action_mask(observation, log_pi.device)
         dist_info = DistInfo(_given_mask(log_pi, mask)[0])
         action = dist_info.prob.argmax(dim=-1) if self._mode == "eval" else self.distribution.sample(dist_info)

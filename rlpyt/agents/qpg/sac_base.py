@@ -14,7 +14,7 @@ from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import PiMlpModel, after_targets
-from rlpyt.models.utils import parameters_of, unwrap_ddp
+from rlpyt.models.utils import parameters_of
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -106,7 +106,7 @@ class SquashedGaussianAgent(QpgAgent):
     @torch.no_grad()
     def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(dist_info [*lead,A])) on the CPU, without gradient."""
-        mean, log_std = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        mean, log_std = self._to_cpu(self._outputs(*self._model_inputs(observation, prev_action, prev_reward)))
         dist_info = DistInfoStd(mean, log_std)
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info))
 

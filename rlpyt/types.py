@@ -34,7 +34,7 @@ Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "term
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
-#   agent_info   [T,B,...]  the agent's outputs besides the action
+#   agent_info   [T,B,...]  the agent's other outputs
 AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
 
 #   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done

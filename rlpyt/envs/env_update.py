@@ -124,7 +124,7 @@ def apply_env_update(old_env: Any, update: Any) -> Any:
         update: None, an `EnvUpdate`, an environment, or a constructor.
 
     Raises:
-        TypeError: `update` is none of these, or does not return an environment.
+        TypeError: `update` is of another type, or does not return an environment.
     """
     check_env_update(update)
     if update is None:
@@ -179,7 +179,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
     """Return one update for each of `n` environments: the entries of a list, or the same one `n` times (an environment as deep copies).
 
     Args:
-        of_what: what the `n` updates are for, such as "workers"; used in messages.
+        of_what: noun for the receivers of the `n` updates, such as "workers"; used in messages.
 
     Raises:
         ValueError: the length of a list is wrong, or it contains one environment twice.

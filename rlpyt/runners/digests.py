@@ -1,4 +1,4 @@
-"""What a run computes, as digests in each row of its log: so that another run can be compared with it, bit for bit.
+"""Digests of a run's computations in each row of its log, by which another run can be compared with it bit for bit.
 
 ====================== ================================================================================================
 column                 digest of
@@ -207,5 +207,5 @@ def _machine() -> dict[str, Any]:
 
 
 def depends_on() -> dict[str, Any]:
-    """Return what the bits of this process may depend on besides the code: versions, processor, and the number of torch threads."""
+    """Return all that the bits of this process may depend on, except the code: versions, processor, and the number of torch threads."""
     return {**_machine(), "torch threads": torch.get_num_threads()}

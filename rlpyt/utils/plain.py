@@ -131,7 +131,7 @@ def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
     check_form(shape, [NATURAL], f"the shape of {name}")
     check_form(data, bytes, f"the memory of {name}")
     if not (isinstance(text, str) and _DTYPE.fullmatch(text) and np.dtype(text).str == text):
-        raise ValueError(f"{name} has dtype {shown(text)}, which is none of numbers, bytes or characters.")
+        raise ValueError(f"{name} has dtype {shown(text)}, which is not a dtype of numbers, bytes or characters.")
     dtype = np.dtype(text)
     if len(shape) > _MOST_DIMENSIONS or len(data) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name} has {len(data)} bytes, which do not make up shape {shown(tuple(shape))} of {text}.")

@@ -92,7 +92,7 @@ class ProcessLock:
     lock protects (`call_on_takeover`).
 
     Args:
-        reentrant: whether the thread that holds the lock may acquire it again; the lock is free after equally many releases.
+        reentrant: whether the thread that holds the lock may acquire it again; the lock is free after as many releases.
     """
 
     def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:

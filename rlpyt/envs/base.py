@@ -341,13 +341,13 @@ def _defines(env: Any, fast: str, slow: str) -> bool:
     return False
 
 
-def as_number(value: Any, name: str = "reward") -> float:
-    """Return a number of any type, or the only element of an array, as a float; raise TypeError with `name` for anything else."""
+def as_number(value: Any) -> float:
+    """Return a reward, a number of any type or the only element of an array, as a float; raise TypeError for anything else."""
     if isinstance(value, (float, int, np.floating, np.integer)):
         return float(value)
     number = _only_number(value)
     if number is None:
-        raise TypeError(f"{name}: expected one number, got {value!r}.")
+        raise TypeError(f"reward: expected one number, got {value!r}.")
     return float(number)
 
 

@@ -82,7 +82,7 @@ def set_torch_threads(affinity: Mapping[str, Any]) -> None:
         use_threads(n_chosen)
 
 
-def possible_threads(n_sharing: int = 1) -> list[int]:
+def possible_threads(n_sharing: int) -> list[int]:
     """Return numbers of torch threads to choose from, the default first: as many as processors can run all the time, half of them, ... 1.
 
     Args:

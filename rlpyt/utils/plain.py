@@ -164,7 +164,7 @@ def set_generator_state(generator: np.random.Generator, text: Any, name: str = "
         raise ValueError(f"{name} is no state of a generator: {error}") from error
 
 
-def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
+def set_legacy_state(generator: Any, state: Any, name: str) -> None:
     """Restore a state that ``get_state()`` of a RandomState, or of the module `numpy.random`, returned; ValueError for anything else."""
     if isinstance(state, tuple) and len(state) == 5:
         kind, key, pos, has_gauss, gauss = state
@@ -175,7 +175,7 @@ def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
         raise ValueError(f"{name} is no state of a generator: {error}") from error
 
 
-def set_python_state(generator: Any, state: Any, name: str = "rng") -> None:
+def set_python_state(generator: Any, state: Any, name: str) -> None:
     """Restore a state that ``getstate()`` of a `random.Random`, or of the module `random`, returned; ValueError for anything else."""
     is_form = isinstance(state, (list, tuple)) and len(state) == 3 and state[0] == 3 and isinstance(state[1], (list, tuple))
     if not (is_form and len(state[1]) == _MT19937_WORDS + 1 and isinstance(state[2], (float, type(None)))):

@@ -69,11 +69,8 @@ class ExclusiveRWLock(RWLock):
     def __init__(self, lock: ProcessLock) -> None:
         self.write_lock = lock
 
-    def acquire_read(self) -> None:
-        self.write_lock.acquire()
-
-    def release_read(self) -> None:
-        self.write_lock.release()
+    acquire_read = RWLock.acquire_write
+    release_read = RWLock.release_write
 
 
 class ProcessLock:

@@ -90,7 +90,7 @@ class SetTaskUpdate(EnvUpdate):
 
     def __init__(self, env_type: type, task: Any, wrapper_constructor: Callable | None = None) -> None:
         if not isinstance(env_type, type):
-            raise ValueError(f"env_type={env_type!r} should be a type, of the environments that `set_task` is called on.")
+            raise ValueError(f"env_type={env_type!r} must be a type: that of the environments whose `set_task` is called.")
         self._env_type = env_type
         self._task = task
         self._wrapper_constructor = wrapper_constructor

@@ -93,7 +93,7 @@ class VectorEnv(DeclaresSpaces):
         """Wait until `k` environments have ended the step that `send` began; write their observations, arrays ``[k,...]``.
 
         Returns:
-            their numbers [k], int64, in the order of the rows, and the `VectorStep` of k environments.
+            The environments' numbers [k], int64, in the order of the rows, and the `VectorStep` of k environments.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define receive(k, observation_out), which n_ready={self.n_ready} needs.")
 

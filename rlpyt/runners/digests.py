@@ -36,7 +36,7 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.seed import raw_rng_states
 from rlpyt.utils.text import printable
 
-_SHIFTED = ("prev_action", "prev_reward")  # Views of what other fields hold, one row later.
+_SHIFTED = ("prev_action", "prev_reward")  # Views of other fields, one row later.
 _is_on = False
 
 

@@ -276,7 +276,7 @@ class MinibatchRlBase(BaseRunner):
         )
 
     def _acting(self) -> tuple[list[int], int | None]:
-        """Return for how many environments the agent acts at once, and with how many torch threads."""
+        """Return the number of environments for which the agent acts at once, and its number of torch threads."""
         return CompletedSampler(self.sampler).acting(self.affinity)
 
     def _trained_spec(self) -> BatchSpec:

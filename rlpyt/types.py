@@ -34,7 +34,7 @@ Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "term
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
-#   agent_info   [T,B,...]  the agent's outputs besides the action
+#   agent_info   [T,B,...]  the agent's other outputs
 AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
 
 #   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done
@@ -192,7 +192,7 @@ class TaskTrajInfo(TrajInfo):
         return self
 
 
-def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> TrajInfo:
+def info_from_plain(plain: Any, TrajInfoCls: Any, name: str) -> TrajInfo:
     """Return a TrajInfo with the fields that `to_plain` saved; ValueError if `plain` is something else."""
     fields = from_plain(plain, name)
     if not isinstance(fields, dict):
@@ -210,10 +210,10 @@ def plain_infos(infos: Iterable[TrajInfo]) -> list:
     return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
 
 
-def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> list[TrajInfo]:
+def infos_from_plain(plain: Any, TrajInfoCls: Any) -> list[TrajInfo]:
     """Invert `plain_infos`; ValueError if `plain` is something else."""
-    check_form(plain, list, name)
-    return [info_from_plain(saved, TrajInfoCls, f"{name}[{i}]") for i, saved in enumerate(plain)]
+    check_form(plain, list, "traj_infos")
+    return [info_from_plain(saved, TrajInfoCls, f"traj_infos[{i}]") for i, saved in enumerate(plain)]
 
 
 class Agent(Protocol):

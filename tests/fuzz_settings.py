@@ -285,7 +285,7 @@ def _launching() -> Iterator[Subject]:
         with (
             mock.patch.object(exp_launcher, "_run"),
             mock.patch.object(exp_launcher, "_read"),
-            mock.patch.object(exp_launcher, "given_anew"),
+            mock.patch.object(exp_launcher, "updated"),
         ):
             exp_launcher.rerun_experiments(**kwargs)
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 else:
     AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
-# What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
+# The argument by which DistributedDataParallel does not send buffers around in every forward pass; its name depends on torch's version.
 SYNC_BUFFERS = next(
     name for name in ("forward_sync_buffers", "broadcast_buffers") if name in inspect.signature(DistributedDataParallel).parameters
 )
@@ -349,7 +349,7 @@ class BaseAgent(Recorded):
 
     @functools.cached_property
     def _memory(self) -> Memory:
-        """What the agent remembers of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
+        """The agent's memory of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
         return self.MemoryCls()
 
     def reset(self) -> None:

@@ -60,7 +60,7 @@ class RecurrentState:
 
 
 class Memory:
-    """What an agent remembers of environments from step to step: nothing.
+    """An agent's memory of environments from step to step, which is empty here.
 
     Attributes:
         state: the recurrent state before the next step, None here. An agent that keeps its state by itself may assign it.
@@ -86,7 +86,7 @@ class Memory:
         return nullcontext()
 
     def switch(self, before: str | None, mode: str) -> None:
-        """Take note that the agent's mode changes from `before` to `mode`."""
+        """Called when the agent's mode changes from `before` to `mode`."""
 
     def sampling_state(self, is_sampling: bool) -> Any:
         """Return what is remembered of sampling, for a checkpoint: plain data and tensors."""
@@ -102,7 +102,7 @@ class Memory:
 class RecurrentMemory(Memory):
     """Remembers a recurrent state [N,B,H] (layers, environments, width), on the agent's device.
 
-    The state of sampling is saved when another mode interrupts it, and restored when sampling goes on. So evaluation may have any number of
+    The state of sampling is saved when another mode interrupts it, and restored afterwards. So evaluation may have any number of
     environments, and its resets do not affect sampling.
     """
 

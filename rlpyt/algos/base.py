@@ -184,7 +184,7 @@ class RlAlgorithm(Recorded):
         examples: dict[str, Any],
         world_size: int = 1,
     ) -> Any:
-        """Prepare what the optimizer shares with an asynchronous sampler; return the replay buffer."""
+        """Make the replay buffer that the optimizer shares with an asynchronous sampler, and return it."""
         raise NotImplementedError
 
     def optim_initialize(self, rank: int = 0) -> None:

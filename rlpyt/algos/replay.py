@@ -11,6 +11,7 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.hyperparameters import OF_REPLAY
+from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.schedules import Schedule
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, CompletedReplay, unknown_fields
@@ -468,6 +469,15 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
     ) -> None:
         save__init__args(locals())
         self.check_settings()
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build one optimizer of all parameters. An algorithm with several optimizers overrides this method."""
+        self.rank = rank
+        parameters = self.agent.parameters()
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        self.schedule_rates((self.optimizer, self.learning_rate))
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
 
 
 def is_frame_stack(observation: Any) -> bool:

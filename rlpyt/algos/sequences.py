@@ -42,7 +42,7 @@ OF_SEQUENCES = dict(batch_T=COUNT, batch_B=COUNT, warmup_T=STEPS, store_rnn_stat
 
 
 class Sequences:
-    """What an algorithm for recurrent agents replays in place of transitions; it assigns this part to its attribute `sequences`.
+    """Sequences, which an algorithm for recurrent agents replays in place of transitions; this part is its attribute `sequences`.
 
     Args:
         batch_T: steps of a sequence to train on.
@@ -57,7 +57,7 @@ class Sequences:
 
     @classmethod
     def of(cls, algo: Any) -> Any:
-        """Return this part for the settings of an algorithm."""
+        """Return a new `Sequences` with the settings of `algo`."""
         return cls(**{name: getattr(algo, name) for name in OF_SEQUENCES})
 
     @property

@@ -1,7 +1,7 @@
 """Name the first row, and the first tensor in it, in which two runs part.
 
-Both must have been trained with --digest (digest=True of the runner). Rows after equally many environment
-steps are compared. Nothing is computed again.
+Both must have been trained with --digest (digest=True of the runner). Rows after the same number of
+environment steps are compared. Nothing is computed again.
 
 Samples count from the start of a run. In a row of several iterations, a difference may have begun anywhere
 in it: the shorter log_interval_steps, the nearer the place.

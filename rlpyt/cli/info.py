@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what there is."""
+    """Print checks, or the facts of this machine or of a run."""
     if args.check:
         if args.dir is not None:
             raise ValueError(f"--check is for this machine, not for a run: leave out {args.dir}.")

@@ -1,6 +1,6 @@
 """Make the page of results from a table of runs, or the same page of your runs.
 
-Without an option, docs/learning.md of this clone is made anew from docs/learning/results.json. --add first
+Without an option, docs/learning.md of this clone is made again from docs/learning/results.json. --add first
 puts runs into that table: a run takes the place of an earlier one with the same configuration and seed.
 --compare prints such a page of your runs, compared with the published table, another one, or other runs.
 

@@ -4,7 +4,7 @@ A run resumes from its newest snapshot, in the same directory, with the settings
 files are kept, renamed to progress.1.csv and so on. With --n_steps, a complete run continues as well, and
 with --stop_return, one that stopped because it was solved.
 An experiment is launched again with the same settings; finished runs are skipped.
-A search (rlpyt tune) goes on where it ended.
+A search (rlpyt tune) continues where it ended.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 Runs of wrap_experiment are resumed by their script, with Trainer.restore and Trainer.resume.
 

@@ -2,7 +2,7 @@
 
 A setting with a range is searched: log_uniform(a,b), uniform(a,b), integer(a,b), choice(a,b,...). Others are
 the same for all trials. Each trial trains a short time; the best third resumes and trains on, and so on.
-A search that ends early goes on with rlpyt resume DIR. rlpyt status DIR and rlpyt plot DIR show it.
+rlpyt resume DIR continues a search that ended early. rlpyt status DIR and rlpyt plot DIR show it.
 
 examples:
   rlpyt tune cartpole ppo --set "algo.learning_rate=log_uniform(1e-4,1e-2)" --trials 30

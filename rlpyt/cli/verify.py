@@ -66,7 +66,7 @@ def _rows(text: str) -> int | str:
 
 
 def lines_of(parting: Parting) -> list[str]:
-    """Return lines that tell where two runs part."""
+    """Return lines about the first difference between two runs."""
     kind, name = parting.first
     before = (
         f"{plural(parting.n_same, 'row')} before it {'is' if parting.n_same == 1 else 'are'} the same"
@@ -86,7 +86,7 @@ def _some(names: list[str]) -> str:
 
 
 def conditions(found: Comparison, a: str, b: str) -> list[str]:
-    """Return lines that tell what is different about two runs, called `a` and `b`."""
+    """Return lines with the differences in the conditions of two runs, called `a` and `b`."""
     different = {**found.settings, **found.conditions}
     if not different:
         return [

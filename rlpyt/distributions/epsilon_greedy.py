@@ -77,7 +77,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
 
 
 def masked_q(q: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return Q-values [*lead,n] that are minus infinity where `mask` [*lead,n] (bool) is False, so that no maximum is there.
+    """Return Q-values [*lead,n] that are minus infinity where `mask` [*lead,n] (bool) is False, so that the maximum is never there.
 
     Where no action is allowed, all are. A mask that is None changes nothing.
     """

@@ -92,7 +92,7 @@ class ActionMaskWrapper(Wrapper):
     def allows_nothing(self, where: str) -> str:
         """Say that the mask that `where` returned excludes all actions."""
         return (
-            f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode goes on: each integer of "
+            f"The mask {self._key!r} that {where} of {self.env} returned allows no action, but the episode continues: each integer of "
             "an action needs a value that may be taken."
         )
 
@@ -137,7 +137,7 @@ class VectorActionMaskWrapper(Wrapper):
 
     Args:
         env: a vector.
-        key: as of `ActionMaskWrapper`.
+        key: that of `ActionMaskWrapper`.
 
     Raises:
         ValueError: the action space has no integers.
@@ -177,7 +177,7 @@ class VectorActionMaskWrapper(Wrapper):
         return observation, reward, terminated, truncated, infos
 
     def _masked(self, observation: Any, infos: Mapping, goes_on: np.ndarray, where: str) -> tuple[dict, dict]:
-        """Return observations with their masks [n,size], and infos without; environments that do not go on need no mask."""
+        """Return observations with their masks [n,size], and infos without; environments whose episode has ended need no mask."""
         of_one, key = self._of_one, self._key
         if of_one._in_observation:
             masks, gave = observation[key], np.ones(self._n, bool)
@@ -203,7 +203,7 @@ class VectorActionMaskWrapper(Wrapper):
 
 
 def _of(merged: Any, i: int) -> Any:
-    """Return the part of environment `i` of what a vector has merged."""
+    """Return the values of environment `i` from the `merged` infos of a vector."""
     if isinstance(merged, Mapping):
         return {key: _of(value, i) for key, value in merged.items() if not (key.startswith("_") and key[1:] in merged)}
     return merged[i]

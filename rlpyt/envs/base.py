@@ -78,7 +78,7 @@ class StatefulEnv(Protocol):
 
 
 class DeclaresSpaces:
-    """What one environment and a vector of them (`rlpyt.envs.vector.VectorEnv`) have in common.
+    """Base class of one environment and of a vector of them (`rlpyt.envs.vector.VectorEnv`): spaces and horizon.
 
     Attributes:
         truncates_only_at_horizon: whether timeouts occur only at the `horizon`-th step of an episode. Samplers then reserve less memory
@@ -170,7 +170,7 @@ class Env(DeclaresSpaces):
     def seed(self, seed: int) -> None:
         """Seed the environment and its spaces; takes effect at the next `reset`.
 
-        An environment that draws random numbers extends this method. Equal seeds must lead to equal episodes, whatever happened before.
+        An environment that draws random numbers extends this method. Equal seeds must lead to equal episodes, independent of earlier ones.
         (Samplers first seed the random generators in the environment's attributes; see `rlpyt.utils.seed.seed_env`.)
         """
         for space, space_seed in zip(self.spaces, child_seeds(seed, 2)):
@@ -228,7 +228,7 @@ class CompletedEnv(Completed):
         """Free resources. The default does nothing."""
 
     def watch_info(self) -> set[str]:
-        """Return a set that receives the info keys which `env_info` leaves out. By default it leaves none out."""
+        """Return a set to which the environment adds the info keys that `env_info` lacks. The default stays empty."""
         return set()
 
 
@@ -341,13 +341,13 @@ def _defines(env: Any, fast: str, slow: str) -> bool:
     return False
 
 
-def as_number(value: Any, name: str = "reward") -> float:
-    """Return a number of any type, or the only element of an array, as a float; raise TypeError with `name` for anything else."""
+def as_number(value: Any) -> float:
+    """Return a reward, a number of any type or the only element of an array, as a float; raise TypeError for anything else."""
     if isinstance(value, (float, int, np.floating, np.integer)):
         return float(value)
     number = _only_number(value)
     if number is None:
-        raise TypeError(f"{name}: expected one number, got {value!r}.")
+        raise TypeError(f"reward: expected one number, got {value!r}.")
     return float(number)
 
 
@@ -410,8 +410,8 @@ class ActionForm(NamedTuple):
 
     Attributes:
         clip: clip them to the bounds of their space.
-        rescale: first rescale them from [-1,1] to these bounds: those of all boxes, or with "auto" only of boxes whose components have not
-            all the same bounds -a and a.
+        rescale: before that, rescale them from [-1,1] to these bounds. True rescales in all boxes; "auto" leaves out boxes all of whose
+            components have the same bounds -a and a.
     """
 
     clip: bool = False
@@ -419,7 +419,7 @@ class ActionForm(NamedTuple):
 
     @classmethod
     def of(cls, agent: Any) -> ActionForm:
-        """Return the form that an agent's attributes `clip_actions` and `rescale_actions` say."""
+        """Return the form that an agent's attributes `clip_actions` and `rescale_actions` ask for."""
         completed = CompletedAgent(agent)
         return cls(completed.clip_actions, completed.rescale_actions)
 
@@ -436,7 +436,7 @@ def rescales(space: Any, form: ActionForm) -> bool:
 
 
 def effective(space: Any, form: ActionForm) -> ActionForm:
-    """Return the form without what changes no action of this space: if nothing does, ``ActionForm()``."""
+    """Return the form without those conversions that change no action of this space: ``ActionForm()`` if none does."""
     bounds = [bound for leaf in leaf_spaces(space) for bound in (CompletedSpace(leaf).low, CompletedSpace(leaf).high)]
     is_bounded = any(np.asarray(bound).dtype.kind == "f" and np.isfinite(bound).any() for bound in bounds if bound is not None)
     return ActionForm(form.clip and is_bounded, form.rescale if rescales(space, form) else False)
@@ -447,7 +447,7 @@ def for_envs(space: Any, form: ActionForm) -> Callable[[Any], Any]:
 
     Args:
         space: space of the actions.
-        form: what else the copies are.
+        form: conversions of the copies.
     """
     completed = CompletedSpace(space)
     clip = (completed.clip or copied) if form.clip else None

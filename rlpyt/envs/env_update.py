@@ -90,7 +90,7 @@ class SetTaskUpdate(EnvUpdate):
 
     def __init__(self, env_type: type, task: Any, wrapper_constructor: Callable | None = None) -> None:
         if not isinstance(env_type, type):
-            raise ValueError(f"env_type={env_type!r} should be a type, of the environments that `set_task` is called on.")
+            raise ValueError(f"env_type={env_type!r} must be a type: that of the environments whose `set_task` is called.")
         self._env_type = env_type
         self._task = task
         self._wrapper_constructor = wrapper_constructor
@@ -124,7 +124,7 @@ def apply_env_update(old_env: Any, update: Any) -> Any:
         update: None, an `EnvUpdate`, an environment, or a constructor.
 
     Raises:
-        TypeError: `update` is none of these, or does not return an environment.
+        TypeError: `update` is of another type, or does not return an environment.
     """
     check_env_update(update)
     if update is None:
@@ -179,7 +179,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
     """Return one update for each of `n` environments: the entries of a list, or the same one `n` times (an environment as deep copies).
 
     Args:
-        of_what: what the `n` updates are for, such as "workers"; used in messages.
+        of_what: noun for the receivers of the `n` updates, such as "workers"; used in messages.
 
     Raises:
         ValueError: the length of a list is wrong, or it contains one environment twice.

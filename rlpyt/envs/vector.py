@@ -93,7 +93,7 @@ class VectorEnv(DeclaresSpaces):
         """Wait until `k` environments have ended the step that `send` began; write their observations, arrays ``[k,...]``.
 
         Returns:
-            their numbers [k], int64, in the order of the rows, and the `VectorStep` of k environments.
+            The environments' numbers [k], int64, in the order of the rows, and the `VectorStep` of k environments.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define receive(k, observation_out), which n_ready={self.n_ready} needs.")
 
@@ -217,7 +217,7 @@ class GymVectorEnv(VectorEnv):
 
     Args:
         env: the vector.
-        act_null_value, obs_null_value, force_float32: as of `GymEnvWrapper`.
+        act_null_value, obs_null_value, force_float32: those of `GymEnvWrapper`.
         info_example: keys that do not appear at the first step, such as ``dict(episode=dict(r=0.0, l=0))`` of Gymnasium's
             ``RecordEpisodeStatistics``, with a value of one environment for steps without them.
         action_mask: name of the mask of actions that may follow, in infos or in a Dict observation, see
@@ -307,7 +307,7 @@ class GymVectorEnv(VectorEnv):
         return self._action_space.revert(actions)
 
     def _own_info(self, infos: Mapping) -> dict:
-        """Return infos without their masks (key ``_x`` beside ``x``) and without what is told elsewhere."""
+        """Return infos without their masks (key ``_x`` beside ``x``) and without the keys in `_left_out`."""
         is_mask = {key for key in infos if key.startswith("_") and key[1:] in infos}
         return {
             key: self._own_info(value) if isinstance(value, Mapping) else value
@@ -423,7 +423,7 @@ def make_vec(
     Args:
         id: of the environment, such as "Taxi-v4", or its specification.
         num_envs: number of environments.
-        info_example, action_mask: as of `GymVectorEnv`.
+        info_example, action_mask: those of `GymVectorEnv`.
         kwargs: further arguments of ``gymnasium.make_vec``.
     """
     import gymnasium
@@ -532,7 +532,7 @@ def make_ale(game: str = "pong", num_envs: int = 1, **kwargs: Any) -> AleVectorE
 class EnvPoolVectorEnv(VectorEnv):
     """A vector of EnvPool, which steps its environments in threads: ``VectorEnvs(make_envpool)``.
 
-    EnvPool seeds its environments when it makes them, so `seed` makes them anew. It resets an environment by the next step (NEXT_STEP).
+    EnvPool seeds its environments when it makes them, so `seed` makes new ones. It resets an environment by the next step (NEXT_STEP).
 
     A pool that need not step all environments at once returns one at a time, since it would wait forever for a number that is larger than
     that of environments in a step.
@@ -576,7 +576,7 @@ class EnvPoolVectorEnv(VectorEnv):
         """Step the pool.
 
         Raises:
-            ValueError: an action is none of the space, for which EnvPool itself has no check.
+            ValueError: an action is not in the space. EnvPool itself does not check this.
         """
         if self._one_by_one:
             self.send(np.arange(self.n), actions)
@@ -590,7 +590,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return self._taken_in(self.env.step(self._action_space.revert(actions)), observation_out)
 
     def send(self, columns: np.ndarray, actions: Any) -> None:
-        """Begin a step of environments `columns` [k] with `actions` [k,...]; errors as of `step_into`."""
+        """Begin a step of environments `columns` [k] with `actions` [k,...]; raises the errors of `step_into`."""
         _check_numbers(actions, self._n_actions)
         self._send(columns, self._action_space.revert(actions))
 
@@ -609,7 +609,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return columns, VectorStep(reward, terminated, truncated, infos)
 
     def _taken_in(self, results: tuple, observation_out: Any) -> VectorStep:
-        """Write the observations of what the pool returned, and return the rest."""
+        """Write the observations in the pool's `results` to `observation_out`; return the other results."""
         observation, reward, terminated, truncated, infos = results
         self._observation_space.convert_into(observation, observation_out)
         return VectorStep(reward, terminated, truncated, None if self._to_infos.constant is not None else self._to_infos(infos))
@@ -630,7 +630,7 @@ class EnvPoolVectorEnv(VectorEnv):
         return buffer_from_example(self._observation_space.null_value(), (k,), share_memory=False)
 
     def seed(self, seeds: Sequence[int]) -> None:
-        """Make the environments anew, with these seeds modulo 2**31."""
+        """Make new environments, with these seeds modulo 2**31."""
         super().seed(seeds)
         self.close()
         self.env = self._make(seed=[int(seed) % 2**31 for seed in seeds])

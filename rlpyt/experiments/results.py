@@ -315,7 +315,7 @@ def _task(env: Mapping[str, Any]) -> str:
 
 
 def changes_of(params: Mapping[str, Any]) -> list[str] | None:
-    """Return how a run differs from its configuration, but for what leaves the results as they are; None if it has no configuration.
+    """Return the settings of a run that differ from its configuration and affect results; None if it has no configuration.
 
     Settings are written as for ``rlpyt train --set``, classes as "class of algo=MyPPO".
 
@@ -341,7 +341,7 @@ def counts(setting: str) -> bool:
 
 
 def _classes_changed(params: Mapping[str, Any], paths: Mapping[str, str]) -> list[str]:
-    """How the classes of a run differ from those of its configuration, at these import paths; [] if the run has not recorded any."""
+    """Return the classes of a run that differ from those of its configuration, at these import paths; [] if it has recorded none."""
     taken = recorded_settings(params.get(RECORD), with_defaults=False)
     changed = []
     for name, parts in _CLASSES.items():
@@ -361,7 +361,7 @@ def _class_name(path: Any) -> str:
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
 def filled(page: str, table: Table) -> str:
-    """Return a page with what stands between ``<!-- table NAME -->`` and ``<!-- end of table -->`` made anew.
+    """Return a page with new text between ``<!-- table NAME -->`` and ``<!-- end of table -->``.
 
     Raises:
         ValueError: the page has no such place, or one with an unknown name.
@@ -415,7 +415,7 @@ def results(table: Table) -> str:
 
 
 def _seeds(row: Row) -> str:
-    """How many runs are complete, and what became of the others."""
+    """The number of complete runs, and the fate of the others."""
     n = len(row.scores)
     parts = [f"{n} (few)" if n < FEW else str(n)]
     for run in row.runs:
@@ -441,7 +441,7 @@ def _range(scores: np.ndarray) -> str:
 
 
 def origins(table: Table) -> str:
-    """Return with what the runs were made, by the letters of `results`, in Markdown."""
+    """Return the versions of packages with which the runs were made, by the letters of `results`, in Markdown."""
     lines = []
     for i, made in enumerate(_origins(table)):
         lines.append(f"* **{_letter(i)}**: {', '.join(f'{name} {version}' for name, version in made.items())}.")
@@ -492,12 +492,12 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, 
     """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
 
     If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out. In
-    what is said of all pairs together, no row counts twice, see `_once`.
+    the statistics of all pairs together, no row counts twice, see `_once`.
 
     Args:
-        rows, others: what is compared.
+        rows, others: the rows to compare.
         scales: the returns of each task that count as scores 0 and 1.
-        names: of both.
+        names: the names of both groups of rows.
     """
     pairs = [pair for row in rows for pair in _pairs(row, others) if min(len(each.scores) for each in pair) >= ENOUGH]
     if not pairs:
@@ -527,7 +527,7 @@ def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _once(pairs: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
-    """Those pairs that are the only one of both their rows; of a row with a pair of its own algorithm, other pairs do not matter."""
+    """Return the pairs both of whose rows have no other pair. For a row with pairs of the same algorithm, only these are considered."""
 
     def is_only(pair: tuple[Row, Row], side: int) -> bool:
         of_row = [each for each in pairs if each[side] is pair[side]]

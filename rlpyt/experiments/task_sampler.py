@@ -159,7 +159,7 @@ class EnvPoolSampler(TaskSampler):
 class MetaWorldTaskSampler(TaskSampler):
     """Draws tasks of a Meta-World benchmark, which has classes of environments with many variations each.
 
-    Every sample has equally many tasks of each class.
+    Every sample has the same number of tasks of each class.
 
     Args:
         benchmark: a benchmark such as ``metaworld.MT10()``; has ``train_classes``, ``train_tasks``, ``test_classes``, ``test_tasks``.

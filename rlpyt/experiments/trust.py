@@ -8,7 +8,7 @@ are checked before anything is imported, and again when they are resolved. Accep
   directory that contains the run may have come with the run. Python's library and installed packages, wherever they are, contain functions,
   such as `os.system`, that a run must not call.
 
-A name stands for a *definition* in its module: `mine:os.system` is refused although mine.py imports os.
+A name means a *definition* in its module: `mine:os.system` is refused although mine.py imports os.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def check_experiment(exp_dir: Path) -> None:
         refused.append(f"the Ray cluster {asked['ray_address']}")
     if refused:
         raise ValueError(
-            f"{exp_dir} would be resumed by running {', '.join(refused)}, which is not yours as far as can be seen from the current "
+            f"{exp_dir} would be resumed by running {', '.join(refused)}, which may not be yours, judged from the current "
             f"directory, {os.getcwd()}. If you trust the experiment, say so: --trust."
         )
 

@@ -23,7 +23,7 @@ _MOST_THREADS = 1024
 
 
 class Facts(NamedTuple):
-    """What the results of a run may depend on.
+    """All that the results of a run may depend on.
 
     Attributes:
         conditions: versions, processor, number of threads, planned steps, choices between equal computations, and the commit of the script.
@@ -54,14 +54,15 @@ def compare(a: Any, b: Any) -> Comparison:
 
     Raises:
         FileNotFoundError: one of them has no digests.
-        ValueError: a file is damaged, or they have no row after equally many environment steps.
+        ValueError: a file is damaged, or they have no row after the same number of environment steps.
     """
     rows = [rows_of(run_dir) for run_dir in (a, b)]
     pairs = in_common(*rows)
     if not pairs:
         each = [f"{run_dir} has rows after {', '.join(f'{row.steps:,}' for row in found[:3])}, ..." for run_dir, found in zip((a, b), rows)]
         raise ValueError(
-            f"The runs have no row after equally many environment steps: {'; '.join(each)}. Train both with the same log_interval_steps."
+            f"The runs have no row after the same number of environment steps: {'; '.join(each)}. "
+            "Train both with the same log_interval_steps."
         )
     return _compared(pairs, record_of(a), record_of(b))
 
@@ -154,7 +155,7 @@ def record_of(run_dir: Any) -> dict[str, Any]:
 
 
 def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
-    """Return what a row of a run may depend on."""
+    """Return all that a row of a run may depend on."""
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     commit = {} if record.get("githash") is None else dict(commit=record["githash"])

@@ -210,7 +210,7 @@ def _appendix(which: str | None, passed: dict[str, Any], parameters: dict[str, A
         raise ValueError(f"wrap_experiment.name_parameters must be None, 'passed' or 'all', not {which!r}.")
     named = {} if which is None else passed if which == "passed" else parameters
     text = "".join(f"_{name}={value}" for name, value in named.items())
-    return "".join(c if c.isprintable() and c not in "/\\" else "-" for c in text)  # a single directory, whatever the values
+    return "".join(c if c.isprintable() and c not in "/\\" else "-" for c in text)  # a single directory for all values
 
 
 # --- The run ----------------------------------------------------------------------------------------------------------

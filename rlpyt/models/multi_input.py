@@ -29,7 +29,7 @@ IMAGE, REALS, NUMBERS = "an image", "real numbers", "integers with few values"
 
 
 def kind_of_input(space: Any) -> str:
-    """Return what the innermost part of an observation space is to `MultiInputModel`: IMAGE, REALS or NUMBERS."""
+    """Return the kind of an innermost part of an observation space, as `MultiInputModel` treats it: IMAGE, REALS or NUMBERS."""
     shape, dtype = space.shape, np.dtype(space.dtype)
     if len(shape) == 3 or (len(shape) == 2 and dtype == np.uint8):
         return IMAGE
@@ -56,8 +56,8 @@ class MultiInputModel(ImageModel):
         observation_space: of the environment.
         image_sizes: width(s) of the fully connected layer(s) of each image.
         vector_sizes: hidden layer(s) of the perceptron.
-        normalize_observation: subtract the running mean of what is neither an image nor encoded, and divide by its standard deviation. The
-            statistics are of the observations given to `update_obs_rms`.
+        normalize_observation: subtract the running mean of inputs that are neither images nor encoded, and divide by their standard
+            deviation. The statistics are of the observations given to `update_obs_rms`.
         norm_obs_clip: limit of normalized numbers.
         norm_obs_var_clip: least variance to normalize by.
         settings: those of the convolutions, see `rlpyt.models.conv2d.ImageModel`; they hold for all images.
@@ -141,7 +141,7 @@ class MultiInputModel(ImageModel):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _reals(self, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return what is neither in images nor encoded, [T*B,size]."""
+        """Return the inputs that are neither images nor encoded, [T*B,size]."""
         parts = []
         for kind, shape, leaf in zip(self._kinds, self._shapes, leaves):
             if kind == REALS:

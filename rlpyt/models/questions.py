@@ -1,4 +1,4 @@
-"""What can be chosen about the computations of models on a CPU, for `rlpyt.utils.choices`.
+"""Choices between equal computations of models on a CPU, for `rlpyt.utils.choices`.
 
 ========================================= ============================================= ==============================================
 question                                  alternatives                                  where it is asked

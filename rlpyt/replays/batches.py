@@ -73,7 +73,7 @@ class BatchMemory:
         return self._weights.copy_(torch.from_numpy(is_weights))
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_slots": {}, "_weights": None}  # Another process allocates its memory anew.
+        return {**self.__dict__, "_slots": {}, "_weights": None}  # Another process allocates new memory.
 
 
 def rows_like(source: Any, *leading_dims: int, new: New = np.empty) -> Any:

@@ -413,7 +413,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         T_idxs, B_idxs = _as_indexes(T_idxs), _as_indexes(B_idxs)
         if not kernels.all_within(T_idxs, B_idxs, self.T, self.B):
             raise IndexError(
-                f"T_idxs and B_idxs must be equally many, from 0 to {self.T - 1} and from 0 to {self.B - 1}: got {len(T_idxs)} "
+                f"T_idxs and B_idxs must have the same length, from 0 to {self.T - 1} and from 0 to {self.B - 1}: got {len(T_idxs)} "
                 f"from {T_idxs.min(initial=0)} to {T_idxs.max(initial=0)} and {len(B_idxs)} from {B_idxs.min(initial=0)} to "
                 f"{B_idxs.max(initial=0)}."
             )

@@ -1,4 +1,4 @@
-"""How a run chooses between computations that are equal up to rounding: what it asks, and with which numbers of threads.
+"""Choices of a run between computations that are equal up to rounding: its questions, and the number of threads for each.
 
 A run makes its choices once, when its models exist and no worker process has been started. They are, in this order,
 
@@ -82,7 +82,7 @@ def set_torch_threads(affinity: Mapping[str, Any]) -> None:
         use_threads(n_chosen)
 
 
-def possible_threads(n_sharing: int = 1) -> list[int]:
+def possible_threads(n_sharing: int) -> list[int]:
     """Return numbers of torch threads to choose from, the default first: as many as processors can run all the time, half of them, ... 1.
 
     Args:
@@ -94,7 +94,7 @@ def possible_threads(n_sharing: int = 1) -> list[int]:
 
 
 def machine() -> str:
-    """Return what the answers may depend on, besides sizes and threads: processor, number of processors, and versions."""
+    """Return all that the answers may depend on, except sizes and threads: processor, number of processors, and versions."""
     n = plural(len(allowed_cpus()), "processor")
     return f"{processor()}, {n} of {os.cpu_count()}, torch {torch.__version__}, {platform.machine()}"
 
@@ -176,7 +176,7 @@ def _choose_threads(possible: list[int], comparison: Any, keeping: dict[str, Any
 
 
 class _Load:
-    """How busy other programs keep the processors of this process; looked at once, when it is asked for."""
+    """The load of other programs on the processors of this process; measured once, at the first access."""
 
     @cached_property
     def n_busy(self) -> int:
@@ -192,5 +192,5 @@ class _Load:
         return f"other programs keep {self.n_busy} of {plural(len(allowed_cpus()), 'processor')} busy"
 
     def obstacle(self, n_threads: int) -> str | None:
-        """Return why nothing can be measured with so many threads, if that is so: they would wait for other programs."""
+        """Return the reason why `n_threads` threads cannot be measured, or None: they would wait for other programs."""
         return f"not measured, since {self} now" if len(allowed_cpus()) - self.n_busy < n_threads else None

@@ -1,4 +1,4 @@
-"""What a run computes, as digests in each row of its log: so that another run can be compared with it, bit for bit.
+"""Digests of a run's computations in each row of its log, by which another run can be compared with it bit for bit.
 
 ====================== ================================================================================================
 column                 digest of
@@ -36,7 +36,7 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.seed import raw_rng_states
 from rlpyt.utils.text import printable
 
-_SHIFTED = ("prev_action", "prev_reward")  # Views of what other fields hold, one row later.
+_SHIFTED = ("prev_action", "prev_reward")  # Views of other fields, one row later.
 _is_on = False
 
 
@@ -207,5 +207,5 @@ def _machine() -> dict[str, Any]:
 
 
 def depends_on() -> dict[str, Any]:
-    """Return what the bits of this process may depend on besides the code: versions, processor, and the number of torch threads."""
+    """Return all that the bits of this process may depend on, except the code: versions, processor, and the number of torch threads."""
     return {**_machine(), "torch threads": torch.get_num_threads()}

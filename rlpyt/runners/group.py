@@ -1,4 +1,4 @@
-"""Processes that train together: where they meet, how they wait for each other, and what happens if one of them dies."""
+"""Processes that train together: their rendezvous, waiting for each other, and the death of one of them."""
 
 from __future__ import annotations
 

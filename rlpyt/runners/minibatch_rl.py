@@ -92,7 +92,7 @@ class MinibatchRlBase(BaseRunner):
             torch threads (if the user has not said it). False: take the defaults. A dictionary: take these choices, as params.json has
             them under ``choices``. None: as `rlpyt.utils.choices.set_calibration` says, by default True; a resumed run then keeps the
             choices of its snapshot.
-        digest: whether each row of the log has digests of what the run has computed, so that ``rlpyt verify`` and ``rlpyt bisect`` can
+        digest: whether each row of the log has digests of the run's computations, so that ``rlpyt verify`` and ``rlpyt bisect`` can
             compare it with another run, bit for bit; see `rlpyt.runners.digests`. None: as `rlpyt.runners.digests.set_digest` says, by
             default False.
 
@@ -276,7 +276,7 @@ class MinibatchRlBase(BaseRunner):
         )
 
     def _acting(self) -> tuple[list[int], int | None]:
-        """Return for how many environments the agent acts at once, and with how many torch threads."""
+        """Return the number of environments for which the agent acts at once, and its number of torch threads."""
         return CompletedSampler(self.sampler).acting(self.affinity)
 
     def _trained_spec(self) -> BatchSpec:
@@ -604,7 +604,7 @@ class MinibatchRlBase(BaseRunner):
         self.diagnostics.store_opt_info(opt_info)
 
     def store_batch(self, itr: int, traj_infos: list) -> None:
-        """Keep what the sampler's batch `itr` yielded until the next row is logged."""
+        """Keep the results of the sampler's batch `itr` until the next row is logged."""
         self.diagnostics.count_batch(len(traj_infos))
         self.progress.update(self.diagnostics.cum_steps)
 
@@ -681,7 +681,7 @@ class MinibatchRlBase(BaseRunner):
         return f"Solved: mean return {score:.1f} over {returns_are_of} (stop_return={self.stop_return:g}), after {cum_steps:,} steps."
 
     def _reason_to_pause(self, cum_steps: int) -> str | None:
-        """Return a sentence if the launcher wants the run to pause after this many environment steps; None if it is to go on."""
+        """Return a sentence if the launcher wants the run to pause after this many environment steps; None if it should continue."""
         at = pause_at()
         if at is None or cum_steps < at or cum_steps >= self.n_steps:
             return None
@@ -748,7 +748,7 @@ class MinibatchRl(MinibatchRlBase):
         self._traj_infos = deque(traj_infos, maxlen=self.log_traj_window)
 
     def store_batch(self, itr: int, traj_infos: list) -> None:
-        """Keep what the sampler's batch `itr` yielded until the next row is logged."""
+        """Keep the results of the sampler's batch `itr` until the next row is logged."""
         self._traj_infos.extend(traj_infos[-self.log_traj_window :])
         super().store_batch(itr, traj_infos)
 

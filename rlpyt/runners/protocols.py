@@ -21,7 +21,7 @@ class Algorithm(Protocol):
         update_counter: gradient updates so far.
         bootstrap_value: whether the sampler must record the value estimates from which returns bootstrap.
 
-    `CompletedAlgorithm` has the attributes that an algorithm may have besides.
+    `CompletedAlgorithm` has the optional attributes.
     """
 
     opt_info_fields: Sequence[str]
@@ -115,7 +115,7 @@ class CompletedAlgorithm(Completed):
         return []
 
     def restarted(self, columns: list[int]) -> None:
-        """Take note that the next steps of these environments do not follow the previous ones. The default does nothing."""
+        """Record that the next steps of these environments do not follow the previous ones. The default does nothing."""
 
 
 class CompletedLoop(Completed):

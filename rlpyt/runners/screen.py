@@ -44,8 +44,8 @@ def tell_settings(runner: Any) -> None:
     )
     if resume_from() is not None and runner.resume_from is None:
         logger.warn(
-            f"an earlier launch of this run was interrupted, and it begins anew. It would go on from the snapshot in {resume_from()} if "
-            "the script gave the runner resume_from=resume_from(), of rlpyt.utils.launching.exp_launcher."
+            "an earlier launch of this run was interrupted, and it starts from the beginning. It would resume from the "
+            f"snapshot in {resume_from()} if the script gave the runner resume_from=resume_from(), of rlpyt.utils.launching.exp_launcher."
         )
     if runner.n_steps >= LONG and runner.rank == 0 and logger.keeps_nothing() and runner.snapshots.get_snapshot_dir() is None:
         logger.warn(

@@ -93,7 +93,7 @@ class Trainer:
             `rlpyt.utils.logging.logger.set_verbose`.
 
     Raises:
-        TypeError: `snapshot_config` is none of these.
+        TypeError: `snapshot_config` has another type.
 
     Attributes:
         step_itr: iterations so far, counted by an algorithm with ``train(trainer)``; they are the steps of TensorBoard.

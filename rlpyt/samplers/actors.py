@@ -1,4 +1,4 @@
-"""Who chooses the actions: collectors ask an actor and do not know which one it is.
+"""Actors, which choose the actions: a collector asks its actor and does not know of which kind it is.
 
 ::
 
@@ -32,7 +32,7 @@ MANY = 256  # Environments for which a compiled loop is faster than some calls o
 
 
 class ActorRow(NamedTuple):
-    """What an actor reads and writes in one step: views, made once, of memory that it shares with the collector.
+    """Inputs and outputs of an actor in one step: views, made once, of memory that it shares with the collector.
 
     The actor writes `action` and `agent_info`, the collector the rest.
     """
@@ -40,7 +40,7 @@ class ActorRow(NamedTuple):
     observation: Any  # structure of tensors [B,...]
     action: Any = None  # structure of arrays [B,...]
     action_leaves: Sequence = ()  # the same, as a flat list of tensors [B,...]
-    agent_info_leaves: Sequence | None = None  # like this for agent_info; None where it is not recorded
+    agent_info_leaves: Sequence | None = None  # the leaves of agent_info; None where it is not recorded
     reward: Any = None  # float32 [B]
     done: Any = None  # bool [B]
     timeout: Any = None  # bool [B], or None where values of final observations are not recorded
@@ -265,7 +265,7 @@ class BatchActor(LocalActor):
     Args:
         agent: the agent.
         batch: the environments' columns of the batch, as numpy arrays.
-        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees first; this actor updates them at every step.
+        prev_action, prev_reward: arrays ``[B,...]`` with the agent's first previous action and reward; this actor updates them.
         null_action: previous action at the beginning of an episode.
         mid_batch_reset: False if environments whose episode has ended are idle: the actor records zeros for them.
         first_env: number of the environment of the first column, for messages.
@@ -295,7 +295,7 @@ class BatchActor(LocalActor):
         self.prepare_agent(self.batch_T)
 
     def prepare(self) -> None:
-        """Put what the agent sees first into the batch."""
+        """Write the first previous action and reward into the batch."""
         self.batch.agent.prev_action[0] = self.prev_action
         self.batch.env.prev_reward[0] = self.prev_reward
         if self.has_value:
@@ -331,7 +331,7 @@ class BatchActor(LocalActor):
 
 
 class EvalActor(LocalActor):
-    """Acts in an evaluation: from the beginning of episodes, recording what it does in the step buffer only.
+    """Acts in an evaluation: from the beginning of episodes, and records its outputs in the step buffer only.
 
     Args:
         agent: the agent.

@@ -501,7 +501,7 @@ def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
 def _check_vectors(name: str, EnvCls: Any, env_kwargs: Any) -> None:
     """Raise ValueError if vectors of environments come in lists."""
     if isinstance(EnvCls, (list, tuple)) and any(isinstance(each, VectorEnvs) for each in EnvCls):
-        raise ValueError(f"{name} is a list with VectorEnvs, which make one vector for many columns: give one, not in a list.")
+        raise ValueError(f"{name} is a list with VectorEnvs, which make one vector for many columns: give one instead of a list.")
     if isinstance(EnvCls, VectorEnvs) and isinstance(env_kwargs, (list, tuple)):
         raise ValueError(f"{name} makes one vector for many columns, so its keyword arguments must be one dictionary, not a list.")
 

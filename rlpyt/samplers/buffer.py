@@ -249,7 +249,7 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
 
 
 def _with_dtypes(structure: Any, other: Any) -> Any:
-    """Return a structure of arrays with the dtypes of `other`, where that has as many arrays; else `other`."""
+    """Return `structure` as arrays with the dtypes of `other`; if the numbers of arrays differ, return `other`."""
     dtypes = [np.asarray(leaf).dtype for leaf in buffer_leaves(other)]
     if len(buffer_leaves(structure)) != len(dtypes):
         return other

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _Views(NamedTuple):
-    """What the training loop needs of one batch."""
+    """Views of one batch for the training loop."""
 
     batch: Samples
     rows: list[Row]

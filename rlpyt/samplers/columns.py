@@ -128,7 +128,7 @@ class BaseCollector:
 
     @classmethod
     def records_ends(cls) -> bool:
-        """Return whether every batch surely holds the fields that tell how episodes end (see `as_recorded`): so it does with our loop."""
+        """Return whether every batch is certain to hold the fields about ends of episodes (see `as_recorded`), as with our loop."""
         return False
 
 
@@ -233,7 +233,7 @@ class ResumableCollector(DecorrelatingStartCollector):
     _idle: list[tuple[int, bool]] = []  # The idle environments, and whether their trajectory has ended as well.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
-        """Look up what the loop needs of these environments, inputs and TrajInfos."""
+        """Look up the attributes of these environments, inputs and TrajInfos that the loop uses."""
         self._inputs, self._traj_infos = agent_inputs, traj_infos
         self._calls = calls_of(self.envs, self.env_ranks)
         self._all_running = list(enumerate(self._calls.steps))
@@ -307,8 +307,8 @@ class ResumableCollector(DecorrelatingStartCollector):
 
         Args:
             updates: one per environment, None for no change.
-            all_envs: those that the sampler closes in the end. A new environment replaces the old one, unless the update leaves open one
-                that was made here.
+            all_envs: those that the sampler closes in the end. A new environment takes the place of the old one there, unless the sampler
+                made the old one and the update leaves it open.
             agent_inputs, traj_infos: those that `start_envs` returned, changed in place.
 
         Returns:

@@ -1,6 +1,6 @@
 """A batch from a vector whose environments are ready one after the other: each column advances at its own pace.
 
-The agent acts for whoever is ready, `n_ready` environments at a time, while the others step::
+The agent acts for the environments that are ready, `n_ready` at a time, while the others step::
 
     agent       0 1  2 3  0 1  0 2  1 3  ...
     column 0  ==   ====   ==   ====
@@ -30,7 +30,7 @@ class ReadyActors:
     Args:
         agent: the agent; its memory of environments can be taken by column.
         batch: the batch, as numpy arrays.
-        prev_action, prev_reward, null_action, first_env: as of `BatchActor`.
+        prev_action, prev_reward, null_action, first_env: those of `BatchActor`.
     """
 
     for_envs: Callable[[Any], Any]

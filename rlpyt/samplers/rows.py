@@ -58,7 +58,7 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
 
 
 class _Unused:
-    """Stands for the memory of an env_info field that is None: takes None, and nothing else."""
+    """Takes the place of memory for an env_info field that is None; accepts only None."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class _Unused:
 
 
 class StepRow:
-    """Where environments and loops write the outcomes of a step, except for env_info: views of memory, made once.
+    """Memory for the outcomes of a step, which environments and loops write, except for env_info: views, made once.
 
     Args:
         observations: for each environment a writable structure, for the observation after the step.

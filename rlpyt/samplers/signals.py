@@ -138,12 +138,12 @@ class WorkerSignals:
 
 
 class StopFlag:
-    """What loops of evaluation collectors look at as ``sync.stop_eval.value``: whether to end the evaluation.
+    """Tells loops of evaluation collectors, which read it as ``sync.stop_eval.value``, whether to end the evaluation.
 
     Args:
         stop: [1] bool, set to end all evaluations.
         collector: has a `traj_infos_queue` with the TrajInfos of this evaluation.
-        max_episodes: number of them that are enough; None for no limit.
+        max_episodes: number of TrajInfos at which the evaluation ends; None for no limit.
     """
 
     def __init__(self, stop: np.ndarray, collector: Any, max_episodes: int | None) -> None:

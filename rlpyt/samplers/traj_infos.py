@@ -35,7 +35,7 @@ def episode_tracker(TrajInfoCls: Any, traj_infos: list, at_once: bool = False) -
 
 
 class _BatchTracker:
-    """What `TrajInfo.step` does, from the batch: sums over the rows of an episode, when it ends and when the batch does.
+    """Computes the sums of `TrajInfo.step` from the batch: over the rows of an episode, when the episode or the batch ends.
 
     Columns are summed one by one, so that the result does not depend on which environments share a process.
     """
@@ -44,7 +44,7 @@ class _BatchTracker:
 
     def __init__(self, TrajInfoCls: type, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
-        self.traj_infos = traj_infos  # What is summed up so far.
+        self.traj_infos = traj_infos  # They hold the sums so far.
         self._first = [0] * len(traj_infos)  # First row of each environment's episode that is not summed up yet.
         self._powers = np.ones(0)  # Of the discount.
 
@@ -116,7 +116,7 @@ class _StepTracker:
         return info.terminate(observation)
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
-        """Nothing to do: there are no outcomes to be told about."""
+        """Do nothing: an idle environment has no outcome."""
 
     def end_batch(self, samples: Any, completed: list) -> list:
         """Return the TrajInfos `completed` in this batch; the others keep what they need."""
@@ -127,15 +127,15 @@ class _StepTracker:
 
 
 class VectorTracker:
-    """Does what `_BatchTracker` does, for all environments at once when the batch ends; with the same results.
+    """Computes the sums of `_BatchTracker`, with the same results, for all environments at once when the batch ends.
 
-    What is summed up so far is in arrays. `store` writes it into the TrajInfos, from which the next batch reads it again.
+    Arrays hold the sums so far. `store` writes them into the TrajInfos, from which the next batch reads them again.
 
-    Rewards are float32, so that their sums in float64 do not depend on the order. Discounted ones do, and fields of env_info; they are
-    added in the order of `_BatchTracker`. A *part* of an episode, for these, is what lies in one batch.
+    Sums of rewards do not depend on the order, because they add float32 in float64. Sums of discounted rewards and of env_info fields do,
+    so their terms are added in the order of `_BatchTracker`. For these, a *part* is the piece of an episode in one batch.
 
     Attributes:
-        looks_at_observations: whether `terminate` of the class does, so that `finish` must be told the last ones of episodes.
+        looks_at_observations: whether `terminate` of the class reads observations, so that `finish` needs the last one of each episode.
         ends: rows [k] and columns [k] in which the episodes of the latest batch ended, in their order.
     """
 
@@ -179,7 +179,7 @@ class VectorTracker:
         return FinishedInfos(self.TrajInfoCls, fields)
 
     def store(self) -> None:
-        """Write what is summed up so far into the TrajInfos. Until the next batch ends, it may be changed there."""
+        """Write the sums so far into the TrajInfos. Until the next batch ends, they may be changed there."""
         if self._is_stored:
             return
         fields = {**{name: self._running[name] for name in _COUNTED}, **self._sums}
@@ -190,7 +190,7 @@ class VectorTracker:
         self._is_stored = True
 
     def _load(self) -> None:
-        """Read from the TrajInfos what is summed up so far. One with a constructor of its own keeps it, and the arrays begin with zeros."""
+        """Read the sums so far from the TrajInfos. A class with its own constructor keeps its sums, and the arrays start at zero."""
         names = [field for field, _ in self.TrajInfoCls.env_info_sums]
         names += [] if self.TrajInfoCls._discount == 1 else ["DiscountedReturn", "_cur_discount"]
         for name in _COUNTED:
@@ -236,7 +236,7 @@ class VectorTracker:
         return values
 
     def _finished(self, env: Any, ended: np.ndarray) -> list:
-        """Return the TrajInfos of the episodes that `ended` [k], whose class has a constructor, or a `terminate`, of its own."""
+        """Return the TrajInfos of the episodes that `ended` [k]; their class has its own constructor or its own `terminate`."""
         infos, completed, finals = self.traj_infos, [], self._finals or [None] * len(ended)
         self._finals, self._is_stored = [], True
         parts = np.concatenate([ended, self._running])
@@ -261,11 +261,11 @@ _COUNTED = ("Length", "Return", "NonzeroRewards")  # By `kernels.sum_up`.
 class FinishedInfos(list):
     """The TrajInfos of episodes that ended in a batch, made when they are asked for: of a thousand episodes, few are looked at.
 
-    To read some by their number, or by a slice, makes these. Whatever else one does with a list makes all.
+    Reading by number or by slice makes only those TrajInfos. Every other operation of a list makes all of them.
 
     Args:
         TrajInfoCls: their class.
-        fields: what they say, arrays [k].
+        fields: their entries, arrays [k].
     """
 
     def __init__(self, TrajInfoCls: Any, fields: dict[str, np.ndarray]) -> None:

@@ -141,7 +141,7 @@ def observation_memory(vector: VectorEnv) -> Any:
 
 
 class Outcome:
-    """What a step of a vector led to.
+    """The outcome of a step of a vector.
 
     Attributes:
         reward: [n].
@@ -379,7 +379,7 @@ class VectorCalls:
     def reset_ended(self, columns: np.ndarray, observation: Any, when: Callable[[], str]) -> None:
         """Reset environments `columns` [k], whose episode ended in the latest `_step_all`; write the rows of `observation` as `reset` does.
 
-        A SAME_STEP vector has done so.
+        A SAME_STEP vector has already reset them.
         """
         if self._mode == NEXT_STEP:
             self.is_blank[columns] = True
@@ -552,7 +552,7 @@ def _entry(array: np.ndarray, b: int) -> Any:
 
 
 def _vector(x: Any, n: int, name: str, kinds: str) -> np.ndarray:
-    """Return `x` as an array [n]; ValueError, or TypeError, if it is none of these kinds of dtype."""
+    """Return `x` as an array [n]; ValueError, or TypeError, unless its dtype is of one of these kinds."""
     array = x if type(x) is np.ndarray else np.asarray(x)
     if array.shape != (n,):
         raise ValueError(f"{name}: expected shape {(n,)}, one entry for each environment of the vector, got {array.shape}.")

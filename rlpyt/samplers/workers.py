@@ -333,7 +333,7 @@ class WorkerPool:
 
     # The protocol ---------------------------------------------------------------------------------------------------
     def send(self, command: Any, doing: str) -> None:
-        """Send `command` to all workers. `doing` says what it makes them do, for messages."""
+        """Send `command` to all workers. `doing` describes it in messages."""
         if not self.processes:
             raise RuntimeError("The sampler was shut down; call initialize() before using it again.")
         self.doing = doing
@@ -386,7 +386,7 @@ class WorkerPool:
             patience = patience or _Patience(self)
             for rank, pipe in enumerate(self.pipes):
                 if any(fd == pipe.fileno() for fd, _ in ready):
-                    if rank in self._early:  # It has nothing more to say, so it must have ended.
+                    if rank in self._early:  # After its reply it sends nothing more, so it must have ended.
                         self._fail(rank)
                     self._early[rank] = self._read(rank)
             ranks = [rank for rank in range(len(self.pipes)) if rank not in self._early]

@@ -39,7 +39,7 @@ class Space:
         return plain_copy(value)
 
     def rescaling(self, everywhere: bool = False) -> Callable[[Any], Any]:
-        """Return a function that turns what a policy chose into a copy in the units of this space.
+        """Return a function that copies a policy's action, rescaled to the units of this space.
 
         Its argument is one element, or many ``[*lead,...]``. Only spaces of real numbers rescale, see `rlpyt.spaces.rescaling`; others
         return a plain copy.

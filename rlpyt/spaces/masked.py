@@ -42,7 +42,7 @@ def is_masked(observation: Any) -> bool:
 
 
 def split(observation: Any) -> tuple[Any, Any]:
-    """Return observation and mask; the mask is None if there is none."""
+    """Return observation and mask; None instead of a missing mask."""
     return tuple(observation) if is_masked(observation) else (observation, None)
 
 

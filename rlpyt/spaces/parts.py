@@ -1,4 +1,4 @@
-"""What a space is made of, whether it is one of rlpyt or wraps one of Gymnasium."""
+"""The components of a space, whether it is one of rlpyt or wraps one of Gymnasium."""
 
 from __future__ import annotations
 

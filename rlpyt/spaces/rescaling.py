@@ -1,4 +1,4 @@
-"""From what a policy chose, in [-1,1], to the units of an action space."""
+"""Rescaling of actions: from a policy's range [-1,1] to the units of the action space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several runs say together: means, performance profiles and probabilities of improvement, with confidence intervals.
+"""Statistics of several runs: means, performance profiles and probabilities of improvement, with confidence intervals.
 
 Arrays in, arrays out. Source: Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice",
 arXiv:2108.13264.

@@ -97,7 +97,7 @@ CALIBRATE = Kind(
 
 
 # --- Whether runs measure ---------------------------------------------------------------------------------------------
-_is_on: bool | None = None  # None is what the environment variable says.
+_is_on: bool | None = None  # None leaves it to the environment variable.
 
 
 def set_calibration(on: bool | None) -> None:
@@ -246,7 +246,7 @@ def settle(
         directory: where the files are; None is `cache_directory`.
         budget: seconds for all measurements.
         clock: returns seconds.
-        obstacle: returns why nothing can be measured now, if anything prevents it; called if something is to be measured.
+        obstacle: returns the reason why nothing can be measured now, or None; called only before measurements.
         keeps_defaults: whether to store defaults that were taken only because nothing could be measured. Runs that must repeat need this.
     """
     path = Path(directory or cache_directory()) / f"{_file_name(machine)}.json"

@@ -55,7 +55,7 @@ class Cluster:
     """
 
     _n_open: ClassVar[int] = 0  # Open objects of this class, if one of them opened the connection.
-    _is_own: ClassVar[bool] = False  # Whether one of them started the cluster, which then only this process uses.
+    _is_own: ClassVar[bool] = False  # Whether one of them started the cluster. Then only this process uses it.
 
     def __init__(self, address: str | None = None, init_kwargs: dict | None = None) -> None:
         self._ray = ray = import_ray()

@@ -349,7 +349,7 @@ def field_of(value: Any, name: str, default: Any = None) -> Any:
 
 
 def remade(structure: Any, parts: Iterable) -> Any:
-    """Return a tuple of other parts: a namedtuple like `structure` if that is one, of any kind; otherwise a plain tuple."""
+    """Return `parts` as a tuple: as a namedtuple of the type of `structure`, if that is a namedtuple of any kind."""
     return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)
 
 

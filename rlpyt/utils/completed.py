@@ -1,4 +1,4 @@
-"""Objects of others, with the attributes that their interface calls optional."""
+"""Objects that users bring, completed by defaults for the optional attributes of their interface."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class _Optional:
 
 
 class Completed:
-    """An object that somebody else may have made, with all attributes that its interface calls optional.
+    """An object that a user may have made, with defaults for the optional attributes that it lacks.
 
-    A subclass declares them once, each with its default and its meaning; a default may be a method::
+    A subclass declares the optional attributes of an interface once, each with its default and its meaning; a default may be a method::
 
         class CompletedAlgorithm(Completed):
             discount: float = 1.0
@@ -31,7 +31,7 @@ class Completed:
                 "Stop. The default does nothing."
 
     Then ``CompletedAlgorithm(algo).discount`` is ``algo.discount``, or 1.0 if `algo` has no such attribute. Each access reads the object's
-    attribute anew. Other code need not ask what the object has. Reading an undeclared attribute raises AttributeError.
+    attribute again. Other code need not ask which attributes the object has. Reading an undeclared attribute raises AttributeError.
 
     Args:
         of: the object. None has no attributes, so that all defaults hold.

@@ -7,7 +7,7 @@ A row of digests is a line of JSON in `FILE`, beside the table of the log::
 
     {"row": 3, "itr": 11, "steps": 96, "n_steps": 500, "digests": {"Samples": {"env.reward": "00000000af3...", ...}, ...}}
 
-The first line of each process that writes the file also has ``on``: what the bits may depend on besides the code.
+The first line of each process that writes the file also has ``on``: all that the bits may depend on, except the code.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DigestRow(NamedTuple):
         steps: environment steps so far.
         n_steps: environment steps that the run was to have when the row was written.
         digests: by kind, one of `KINDS`, and by the path of the tensor. A kind that is unknown is missing.
-        on: what the bits may depend on besides the code, such as versions.
+        on: all that the bits may depend on, except the code, such as versions.
     """
 
     row: int
@@ -155,13 +155,13 @@ def read_rows(file: Any) -> list[DigestRow]:
 
 # --- Comparison -------------------------------------------------------------------------------------------------------
 class Parting(NamedTuple):
-    """Where two runs part.
+    """The first difference between two runs.
 
     Attributes:
-        a, b: the first rows of both runs, after equally many environment steps, that differ.
-        n_same: number of rows before it that are the same.
-        names: the names of what differs, by kind.
-        n: how many there are of each kind in either run.
+        a, b: the first rows that differ, one of each run, after the same number of environment steps.
+        n_same: number of equal rows before them.
+        names: names of the arrays that differ, by kind.
+        n: number of arrays of each kind in either run.
     """
 
     a: DigestRow
@@ -177,7 +177,7 @@ class Parting(NamedTuple):
 
 
 def in_common(a: Sequence[DigestRow], b: Sequence[DigestRow]) -> list[tuple[DigestRow, DigestRow]]:
-    """Return pairs of rows after equally many environment steps, in order. A run that was interrupted has rows that others lack."""
+    """Return pairs of rows after the same number of environment steps, in order. A run that was interrupted has rows that others lack."""
     of_b = {row.steps: row for row in b}
     return [(row, of_b[row.steps]) for row in a if row.steps in of_b]
 

@@ -131,7 +131,7 @@ def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
     check_form(shape, [NATURAL], f"the shape of {name}")
     check_form(data, bytes, f"the memory of {name}")
     if not (isinstance(text, str) and _DTYPE.fullmatch(text) and np.dtype(text).str == text):
-        raise ValueError(f"{name} has dtype {shown(text)}, which is none of numbers, bytes or characters.")
+        raise ValueError(f"{name} has dtype {shown(text)}, which is not a dtype of numbers, bytes or characters.")
     dtype = np.dtype(text)
     if len(shape) > _MOST_DIMENSIONS or len(data) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name} has {len(data)} bytes, which do not make up shape {shown(tuple(shape))} of {text}.")
@@ -164,7 +164,7 @@ def set_generator_state(generator: np.random.Generator, text: Any, name: str = "
         raise ValueError(f"{name} is no state of a generator: {error}") from error
 
 
-def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
+def set_legacy_state(generator: Any, state: Any, name: str) -> None:
     """Restore a state that ``get_state()`` of a RandomState, or of the module `numpy.random`, returned; ValueError for anything else."""
     if isinstance(state, tuple) and len(state) == 5:
         kind, key, pos, has_gauss, gauss = state
@@ -175,7 +175,7 @@ def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
         raise ValueError(f"{name} is no state of a generator: {error}") from error
 
 
-def set_python_state(generator: Any, state: Any, name: str = "rng") -> None:
+def set_python_state(generator: Any, state: Any, name: str) -> None:
     """Restore a state that ``getstate()`` of a `random.Random`, or of the module `random`, returned; ValueError for anything else."""
     is_form = isinstance(state, (list, tuple)) and len(state) == 3 and state[0] == 3 and isinstance(state[1], (list, tuple))
     if not (is_form and len(state[1]) == _MT19937_WORDS + 1 and isinstance(state[2], (float, type(None)))):

@@ -1,4 +1,4 @@
-"""What exactly was run: the script, its command, machine and packages, and the state and an archive of its git repository."""
+"""The origin of a run: its script, command, machine and packages, and the state and an archive of its git repository."""
 
 from __future__ import annotations
 

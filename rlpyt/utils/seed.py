@@ -158,7 +158,7 @@ def _unseedable(part: Any) -> Iterator[str]:
 
 
 def all_parts(thing: Any) -> Iterator[Any]:
-    """Yield `thing` and all that it holds, at any depth, each object once; `generators_in` says what is skipped."""
+    """Yield `thing` and every object inside it, at any depth, once. `generators_in` lists the objects that are skipped."""
     seen: dict[int, Any] = {}  # By id. Holding the objects keeps their ids from being reused.
     waiting = [thing]
     while waiting:

@@ -69,11 +69,8 @@ class ExclusiveRWLock(RWLock):
     def __init__(self, lock: ProcessLock) -> None:
         self.write_lock = lock
 
-    def acquire_read(self) -> None:
-        self.write_lock.acquire()
-
-    def release_read(self) -> None:
-        self.write_lock.release()
+    acquire_read = RWLock.acquire_write
+    release_read = RWLock.release_write
 
 
 class ProcessLock:
@@ -92,7 +89,7 @@ class ProcessLock:
     lock protects (`call_on_takeover`).
 
     Args:
-        reentrant: whether the thread that holds the lock may acquire it again; the lock is free after equally many releases.
+        reentrant: whether the thread that holds the lock may acquire it again; the lock is free after as many releases.
     """
 
     def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:

@@ -117,7 +117,7 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int], rule: bool = Fa
     """Return lines of text in columns two spaces apart, the first row being the header.
 
     Args:
-        rows: texts, equally many in each row; unprintable characters are escaped.
+        rows: texts, the same number in each row; unprintable characters are escaped.
         right: indexes of right-aligned columns, such as those of numbers.
         rule: draw a line below the header.
     """

@@ -1,11 +1,13 @@
 import math
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rlpyt.algos import cuda_graph
 from rlpyt.algos.base import Counted, RlAlgorithm, read_opt_info
+from rlpyt.algos.replay import OffPolicyAlgorithm
 
 Info = namedtuple("Info", ["loss", "errors"])
 
@@ -71,3 +73,19 @@ def test_graphs_are_made_for_so_many_shapes_only(monkeypatch):
         for _ in range(5):
             assert torch.equal(graphed(torch.arange(n)), 2 * torch.arange(n))
     assert len(captured) == 2
+
+
+def test_an_off_policy_algorithm_has_one_optimizer_of_all_parameters_unless_it_says_otherwise():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    first = OffPolicyAlgorithm(learning_rate=0.5, OptimCls=torch.optim.SGD, optim_kwargs=dict(momentum=0.5))
+    first.agent = SimpleNamespace(parameters=lambda: [parameter])
+    first.optim_initialize(rank=1)
+    (group,) = first.optimizer.param_groups
+    assert first.rank == 1 and [each is parameter for each in group["params"]] == [True]
+    assert (group["lr"], group["momentum"]) == (0.5, 0.5)
+    parameter.grad = torch.ones(2)
+    first.optimizer.step()
+    second = OffPolicyAlgorithm(OptimCls=torch.optim.SGD, initial_optim_state_dict=first.optim_state_dict())
+    second.agent = first.agent
+    second.optim_initialize()
+    assert torch.equal(second.optimizer.state[parameter]["momentum_buffer"], torch.ones(2))

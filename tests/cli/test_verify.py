@@ -205,4 +205,4 @@ def test_what_cannot_be_compared_is_refused(run_dir, trained, rlpyt):
     for row in (1, 2, 3):
         change(run_dir, row, steps=row * 7)
     code, _, err = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
-    assert code == 2 and "no row after equally many environment steps" in err and "after 7, 14, 21" in err
+    assert code == 2 and "no row after the same number of environment steps" in err and "after 7, 14, 21" in err

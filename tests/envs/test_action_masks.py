@@ -92,9 +92,13 @@ class Plain(gymnasium.Env):
     [
         (spaces.Discrete(3), {}, "there is no mask of this name in the info that reset"),
         (spaces.Discrete(3), dict(mask=np.ones(4, np.int8)), "has 4 entries .* needs 3"),
-        (spaces.Discrete(3), dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode goes on"),
-        (spaces.MultiDiscrete([2, 3]), dict(mask=(np.ones(2, np.int8), np.zeros(3, np.int8))), "allows no action, but the episode goes on"),
-        (spaces.MultiBinary(2), dict(mask=np.array([1, 1, 0, 0])), "allows no action, but the episode goes on"),
+        (spaces.Discrete(3), dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode continues"),
+        (
+            spaces.MultiDiscrete([2, 3]),
+            dict(mask=(np.ones(2, np.int8), np.zeros(3, np.int8))),
+            "allows no action, but the episode continues",
+        ),
+        (spaces.MultiBinary(2), dict(mask=np.array([1, 1, 0, 0])), "allows no action, but the episode continues"),
         (spaces.Box(-1, 1, (3,)), dict(mask=np.ones(3, np.int8)), "is for discrete actions"),
     ],
 )
@@ -189,7 +193,7 @@ def assert_equal(mine, other):
     "masks, says",
     [
         ({}, "there is no mask of this name in the info that reset.. of an environment of SyncVectorEnv"),
-        (dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode goes on"),
+        (dict(mask=np.zeros(3, np.int8)), "allows no action, but the episode continues"),
         (dict(mask=np.ones(4, np.int8)), "has 4 entries .* needs 3"),
     ],
 )

@@ -76,9 +76,9 @@ def test_a_run_that_was_interrupted_and_begins_anew_says_how_it_would_go_on(tmp_
     monkeypatch.setenv("RLPYT_RESUME_FROM", run_dir)
     capsys.readouterr()
     train(build(), tmp_path / "anew")
-    assert f"it begins anew. It would go on from the snapshot in {run_dir} if the script gave" in capsys.readouterr().out
+    assert f"it starts from the beginning. It would resume from the snapshot in {run_dir} if the script gave" in capsys.readouterr().out
     train(build(n_steps=400, resume_from=run_dir), tmp_path / "on")
-    assert "begins anew" not in capsys.readouterr().out
+    assert "starts from the beginning" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def make_different(num_envs):
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(UnknownMode)), "must be one of gymnasium.vector.AutoresetMode"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_different)), "have different spaces of observations"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_gym_vector), env=[{}] * 6), "one dictionary, not a list"),
-        ("CPU, 2 workers", dict(EnvCls=[VectorEnvs(make_gym_vector)] * 6), "give one, not in a list"),
+        ("CPU, 2 workers", dict(EnvCls=[VectorEnvs(make_gym_vector)] * 6), "give one instead of a list"),
         ("CPU, 2 workers", dict(EnvCls=lambda: BadVector(6)), "give EnvCls=VectorEnvs"),
         ("CPU, 2 workers", dict(EnvCls=VECTORS, change_collector=lambda _: MyCollector), "MyCollector steps environments one by one"),
     ],

@@ -15,7 +15,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, STEPS, checked
 from rlpyt.utils.shared_int import SharedInt
 
-# The base of mixins, classes in front of an agent: for type checkers only, so that they know what an agent has.
+# Base of the mixins, classes in front of an agent. It tells type checkers the attributes of an agent; at run time it is empty.
 if TYPE_CHECKING:
     from rlpyt.agents.base import BaseAgent as AgentMixin
     from rlpyt.distributions.epsilon_greedy import EpsilonGreedy

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import PRIORITIES, Needs
-from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
@@ -153,15 +152,6 @@ class DQN(OffPolicyAlgorithm):
                 f"{self.min_steps_learn} are both counted from step 0. Raise eps_steps to let epsilon fall gradually."
             )
         agent.set_epsilon_itr_min_max(self.min_itr_learn, eps_itr_max)
-
-    def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimizer."""
-        self.rank = rank
-        parameters = self.agent.parameters()
-        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
-        self.schedule_rates((self.optimizer, self.learning_rate))
-        if self.initial_optim_state_dict is not None:
-            self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Add the settings of prioritized replay."""

@@ -253,7 +253,7 @@ class R2D1(DQN):
         return mean_of_valid(losses, valid), abs_errors * valid, self._mixed(abs_errors, valid)
 
     def step_losses(self, samples: Any, inputs: list, state: Any, target_state: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return losses and ``|Q - y|`` of steps [T,B], before the episode's end and invalid steps are left out.
+        """Return losses and ``|Q - y|`` of steps [T,B], also of those that `loss` masks: after the end of the episode, and invalid ones.
 
         Args:
             samples: as for `loss`.

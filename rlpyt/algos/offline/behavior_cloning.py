@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm
 from rlpyt.envs.base import ActionForm, rescales
 from rlpyt.utils.misc import has_all
@@ -64,15 +63,6 @@ class BehaviorCloning(OffPolicyAlgorithm):
                 "and rescales to these units: give the agent rescale_actions=False."
             )
         super()._prepare(agent, *args, **kwargs)
-
-    def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimizer."""
-        self.rank = rank
-        parameters = self.agent.parameters()
-        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
-        self.schedule_rates((self.optimizer, self.learning_rate))
-        if self.initial_optim_state_dict is not None:
-            self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def update(self, batch: Any) -> tuple[OptInfo, None]:
         """Do one gradient step on the loss of `batch`."""

@@ -173,7 +173,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         return samples._replace(env=env._replace(reward=reward))
 
     def restarted(self, columns: list[int]) -> None:
-        """Take note that the next steps of these environments do not follow the previous ones, as the runner says."""
+        """Record that the next steps of these environments do not follow the previous ones. Called by the runner."""
         if self._reward_scale is not None:
             self._reward_scale.restarted(columns)
 

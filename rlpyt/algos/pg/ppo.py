@@ -215,7 +215,7 @@ class PPO(OnPolicyAlgorithm):
         return opt_info, Ratios(terms.ratio, terms.valid)
 
     def _diagnosed(self, ratios: list[Ratios]) -> Any:
-        """Return an `OptInfo` with only approxKl and clipFrac of all minibatches, [n] each: together, because each takes few operations.
+        """Return an `OptInfo` with only approxKl and clipFrac of all minibatches, [n] each; one call for all of them is faster.
 
         ``approxKl = mean(ρ - 1 - log ρ)``, an unbiased estimate of the divergence of old and new policy that is never negative (Schulman
         2020, http://joschu.net/blog/kl-approx.html).

@@ -83,7 +83,7 @@ class RewardScale:
         return dict(count=self._count, mean=self._mean, square_deviation=self._square_deviation, returns=self._return.tolist())
 
     def load_state_dict(self, state: Any) -> None:
-        """Invert `state_dict`; ValueError if the state is none of such an object."""
+        """Restore a state from `state_dict`; ValueError if the state has another form."""
         number = (int, float)
         form = dict(count=NATURAL, mean=number, square_deviation=number, returns=[number])
         check_form(state, form, "algo['reward_scale']")

@@ -52,7 +52,7 @@ class EnsembleSAC(SAC):
     It has the settings of `rlpyt.algos.qpg.sac.SAC`, and:
 
     Args:
-        n_target_critics: number of critics, drawn anew for each update, whose least value is the target; None for all.
+        n_target_critics: number of critics, drawn for each update, whose least value is the target; None for all.
         policy_value: "min" or "mean" over the critics, which the policy maximizes.
         policy_update_interval: gradient updates of the critics per update of the policy and of α.
         n_dropped_quantiles: targets pool the quantiles of all critics, and drop the largest: this many per critic.

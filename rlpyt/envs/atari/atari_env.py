@@ -64,7 +64,7 @@ class AtariEnv(Env):
     Actions are indexes into the game's minimal action set. ``env_info`` holds:
 
     - ``game_score`` (float32): raw score gained in the step, without reward clipping.
-    - ``traj_done`` (bool): game over or timeout. When only a life is lost, `done` is True, ``traj_done`` is False, and the game goes on.
+    - ``traj_done`` (bool): game over or timeout. When only a life is lost, `done` is True, ``traj_done`` is False, and the game continues.
     - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor (if `episodic_lives`) a life ends with it.
 
     Subclasses may override the methods that make up a step and a reset: `_get_screen`, `_update_obs`, `_reset_obs`, `_check_life` and

@@ -15,7 +15,7 @@ from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.processors import bind_master, check_affinity
 
-# The base of mixins, classes that are put in front of a sampler: for type checkers only, so that they know what a sampler has.
+# Base of the mixins, classes in front of a sampler. It tells type checkers the attributes of a sampler; at run time it is empty.
 if TYPE_CHECKING:
     from rlpyt.samplers.parallel.base import ParallelSamplerBase as SamplerMixin
 else:
@@ -117,7 +117,7 @@ class AsyncSamplerMixin(SamplerMixin):
         """In the sampling process: bind it to processors, copy the agent's parameters, start environments and workers.
 
         Args:
-            affinity: as of `MinibatchRl`. ``cuda_idx`` is where the agent acts, if it does so in this process.
+            affinity: that of `MinibatchRl`. ``cuda_idx`` is where the agent acts, if it does so in this process.
 
         Raises:
             WorkerError: a worker raised or died while it started.

@@ -195,7 +195,7 @@ class Chunk:
         self.forget_actions()
 
     def forget_actions(self) -> None:
-        """Let actions and agent_infos have another form."""
+        """Forget the form of actions and agent_infos, so that the next ones may have another."""
         self.action: Column | Table | None = None
         self.agent_info = Table("agent_info")
 

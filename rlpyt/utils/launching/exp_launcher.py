@@ -142,11 +142,11 @@ def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = No
         See `run_experiments`. ValueError if `exp_dir` contains no experiment.
     """
     exp_dir = Path(exp_dir).absolute()
-    return _run(given_anew(_read(exp_dir), affinity_code=affinity_code, ray_address=ray_address), exp_dir)
+    return _run(updated(_read(exp_dir), affinity_code=affinity_code, ray_address=ray_address), exp_dir)
 
 
-def given_anew(before: Any, **arguments: Any) -> Any:
-    """Return saved arguments of a launch, a dataclass, with those that are given anew; None leaves one as it was."""
+def updated(before: Any, **arguments: Any) -> Any:
+    """Return a copy of the saved arguments of a launch, a dataclass, with other values for `arguments`; None keeps a saved value."""
     return replace(before, **{name: value for name, value in arguments.items() if value is not None})
 
 
@@ -195,7 +195,7 @@ def resume_from() -> str | None:
 def pause_at() -> int | None:
     """Return the environment steps at which this run pauses, for the search that launched it; None for a run that does not pause.
 
-    Runners read it: at the first row of the log with at least so many steps, they save a snapshot and end.
+    Runners read it: at the first row of the log with at least this many steps, they save a snapshot and end.
     """
     text = os.environ.get(PAUSE_AT, "")
     return int(text) if text.isdecimal() else None
@@ -352,7 +352,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     if number or any(state.state != "finished" for state in states):
         if sweep.stopped_because:
             say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
-        say(f"To go on with what has not finished: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
+        say(f"To resume the unfinished runs: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
         raise SystemExit(128 + number if number else 1)
     return states
 

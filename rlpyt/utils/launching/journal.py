@@ -84,7 +84,7 @@ _CHECKS = dict(
 
 
 class History:
-    """What the events say.
+    """The state of a search after the events of its journal.
 
     Args:
         n_runs: runs of each trial.
@@ -107,7 +107,7 @@ class History:
             self.apply(event)
 
     def apply(self, event: dict[str, Any]) -> None:
-        """Take note of an event."""
+        """Apply one event."""
         getattr(self, f"_{event['event']}")(event)
         if "at" in event and self.launches:
             self.launches[-1]["last"] = max(self.launches[-1]["last"], event["at"])

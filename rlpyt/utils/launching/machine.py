@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from rlpyt.utils import accelerator
 from rlpyt.utils.processors import allowed_cpus, can_bind_processes
+from rlpyt.utils.text import plural
 
 _GIB = 2**30  # bytes
 
@@ -68,8 +69,8 @@ class Machine:
 
     def describe_cpus(self) -> str:
         """Return the processors in words, e.g. "40 cores (CPUs 0-79, hyperthreads included) in 2 sockets"."""
-        text = f"{_count(len(self.cores), 'core')} ({'CPU' if len(self.cpus) == 1 else 'CPUs'} {cpu_list(self.cpus)}"
-        text += f"{', hyperthreads included' if self.has_hyperthreads else ''}) in {_count(len(self.sockets), 'socket')}"
+        text = f"{plural(len(self.cores), 'core')} ({'CPU' if len(self.cpus) == 1 else 'CPUs'} {cpu_list(self.cpus)}"
+        text += f"{', hyperthreads included' if self.has_hyperthreads else ''}) in {plural(len(self.sockets), 'socket')}"
         return text + ("" if self.cpu_quota is None else f", with processor time for {self.cpu_quota:.3g} CPUs (cgroup quota)")
 
     def describe(self) -> str:
@@ -78,7 +79,7 @@ class Machine:
         if len(self.sockets) > 1:
             for cores in self.sockets:
                 cpus = cpu_list(cpu for core in cores for cpu in core.cpus)
-                lines.append(f"  socket {cores[0].socket}: {_count(len(cores), 'core')}, CPUs {cpus}")
+                lines.append(f"  socket {cores[0].socket}: {plural(len(cores), 'core')}, CPUs {cpus}")
         if self.has_hyperthreads:
             widest = max(self.cores, key=lambda core: len(core.cpus))
             lines.append(f"  {len(widest.cpus)} hyperthreads per core, e.g. CPUs {cpu_list(widest.cpus)}")
@@ -117,7 +118,7 @@ def read_machine(
         cores = [Core((cpu,)) for cpu in allowed_cpus()]
     else:
         cores = _counted_cores()
-    n_gpu = count_gpus() if n_gpu is None else n_gpu
+    n_gpu = accelerator.count() if n_gpu is None else n_gpu
     return Machine(
         cores=tuple(sorted(cores, key=lambda core: (core.socket, core.cpus))),
         gpu_sockets=tuple(_gpu_sockets(root, n_gpu, cores, os.environ if env is None else env)),
@@ -145,15 +146,6 @@ def parse_cpu_list(text: str) -> list[int]:
         first, _, last = part.partition("-")
         cpus.extend(range(int(first), int(last or first) + 1))
     return cpus
-
-
-def count_gpus() -> int:
-    """Return the number of visible GPUs that torch can use, without initializing CUDA if NVML tells the number."""
-    return accelerator.count()
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -30,10 +30,10 @@ class Proposals(Protocol):
         """Return the values of the next trial, in the order of the space's ranges; the same for the same history."""
 
     def note(self, history: History) -> None:
-        """Take note of what is new in the history."""
+        """Record the new events of the history."""
 
     def close(self, history: History) -> None:
-        """Take note of the end of the search."""
+        """Record the end of the search."""
 
 
 def default_method() -> str:
@@ -76,7 +76,7 @@ class OptunaProposals:
     Optuna never changes a trial that has ended, but here a trial that paused may be promoted later. So the sampler sees a copy of the
     history in memory, in which paused trials have ended. The study in the directory, for Optuna's dashboard and other tools, gets each
     trial as it is asked for, its scores by environment steps, and its end. It is made again from the search's journal if it is damaged, or
-    if a trial goes on that has ended in it, because the search had ended and has grown.
+    if it has ended a trial that continues, because the search had ended and has grown.
     """
 
     def __init__(self, space: Space, seed: int, exp_dir: Path) -> None:
@@ -133,11 +133,11 @@ class OptunaProposals:
         return self._optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
     def _update(self, history: History) -> None:
-        """Write what is new; ValueError if that is not possible, because the study is of another search, or an ended trial has gone on."""
+        """Add new trials and scores to the study; ValueError if it is of another search, or an ended trial has continued."""
         self._study = self._open() if self._study is None else self._study
         known = self._study.get_trials(deepcopy=False)
         if len(known) > len(history.trials) or not all(self._fits(each, trial, history) for each, trial in zip(known, history.trials)):
-            raise ValueError(f"{self._path} says what is not so.")
+            raise ValueError(f"{self._path} contradicts the journal of this search.")
         for trial in history.trials[len(known) :]:
             self._study.enqueue_trial(self._params(trial))
             self._study.ask(self._distributions())

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils.launching.affinity import CODE
-from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, given_anew, no_text, only_launcher, start_in_slot
+from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, no_text, only_launcher, start_in_slot, updated
 from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
 from rlpyt.utils.launching.journal import JOURNAL, Journal
 from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
@@ -84,7 +84,7 @@ def run_search(
 
     Each trial trains up to the first rung. The best of those there train on to the next one: they resume, in the same directories. A
     failed trial counts as the worst. A run that is killed is launched again. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
-    launched again, with the same arguments or by `rerun_search`, the search goes on, also after SIGKILL. `n_trials` may be larger then.
+    launched again, with the same arguments or by `rerun_search`, the search continues, also after SIGKILL. `n_trials` may be larger then.
 
     Args:
         script: script of a run, which is called as in `launch_experiment`. It uses `resume_from` for its runner, and keeps snapshots.
@@ -139,7 +139,7 @@ def rerun_search(exp_dir: str | os.PathLike, affinity_code: str | None = None) -
         See `run_search`. ValueError if `exp_dir` contains no search.
     """
     exp_dir = Path(exp_dir).absolute()
-    return _run(given_anew(read_settings_of(exp_dir), affinity_code=affinity_code), exp_dir)
+    return _run(updated(read_settings_of(exp_dir), affinity_code=affinity_code), exp_dir)
 
 
 def _run(settings: Settings, exp_dir: Path) -> Search:
@@ -169,7 +169,7 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
     if sweep.stopped_because:
         say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
     if number or sweep.stopped_because:
-        say(f"To go on: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
+        say(f"To resume it: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
     if number or search.best is None or sweep.stopped_because:
         raise SystemExit(128 + number if number else 1)
     return search
@@ -228,7 +228,7 @@ class _SearchQueue:
 
     # What the sweep asks -------------------------------------------------------------------------------------------
     def has_next(self) -> bool:
-        """Whether a run is to be started now. This decides which one, so it is to be called only if a slot is free."""
+        """Whether a run can start now. This method chooses the run, so call it only if a slot is free."""
         if self._is_closed:
             return False
         while self._next is None and (job := self._choose()) is not None:
@@ -335,7 +335,7 @@ class _SearchQueue:
         return f"trial {trial.number} has reached rung {rung} ({self._settings.rungs[rung]:,} steps): {shown}"
 
     def _write_best(self) -> None:
-        """Write the best trial so far to its file; remove the file if there is none, because the only one has failed."""
+        """Write the best trial so far to its file; remove the file if no trial is left, because the only one has failed."""
         best = self.search.best
         if best is None:
             (self.search.exp_dir / BEST).unlink(missing_ok=True)
@@ -347,16 +347,16 @@ class _SearchQueue:
                 file.write("\n")
 
     def _tell(self, **event: Any) -> None:
-        """Write an event, and take note of it."""
+        """Write an event into the journal, and apply it to the history."""
         self._journal.append(event)
         self._history.apply(event)
 
 
 def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
-    """Return the return at the first row of a run's log with at least so many environment steps, and the steps; None if it is not there.
+    """Return the mean return and the steps in the first row of a run's log with at least `steps`; None if the run has not got there.
 
-    A run is there only if it has ended in good order after that row, so that its snapshot is safe. A run that has finished earlier,
-    because it was solved or is shorter, is there with its last row.
+    A run has got there only if it has ended in good order after that row, so that its snapshot is safe. Of a run that has finished
+    earlier, because it was solved or is shorter, the last row counts.
     """
     state, _ = read_mark(run_dir)
     has_log = (run_dir / "debug.log").exists()

@@ -1,4 +1,4 @@
-"""The directory of a search: its arguments, and what its journal tells.
+"""The directory of a search: its arguments, its journal and its trials.
 
 <exp_dir>/search.json                 arguments of the search
          /search.jsonl                its journal, see `rlpyt.utils.launching.journal`

@@ -1,4 +1,4 @@
-"""What a search has found, as text: rungs, the best trials, which settings matter, and what it cost."""
+"""The results of a search as text: rungs, the best trials, which settings matter, and the cost."""
 
 from __future__ import annotations
 

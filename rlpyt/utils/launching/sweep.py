@@ -90,13 +90,13 @@ class Queue(Protocol):
         """Number of all runs; None if it is not known."""
 
     def has_next(self) -> bool:
-        """Whether a run is to be started now, in a free slot. If not, and no run is running, the sweep is over."""
+        """Whether a run can start now, in a free slot. If none can and none is running, the sweep is over."""
 
     def take(self, slot: int) -> Run:
         """Return the run to start in a slot. Call it only if `has_next`."""
 
     def ended(self, run: Run, status: RunStatus) -> str | None:
-        """Take note of the end of a run; return a line to show, if any."""
+        """Record the end of a run; return a line to show, if any."""
 
     def close(self) -> None:
         """Start no more runs; those that end from now on may have been told to."""
@@ -339,7 +339,7 @@ class Sweep:
         n_slots: number of simultaneous runs.
         on_launch: called with the number of runs launched so far, including skipped ones.
         stream: where events are shown line by line; a terminal also shows a line for each running run below them.
-        most_immediate_failures: so many immediate failures in a row end the sweep.
+        most_immediate_failures: number of consecutive immediate failures that ends the sweep.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def test_set_task_replaces_an_environment_of_another_class_even_a_subclass():
 
 
 def test_set_task_takes_classes_only():
-    with pytest.raises(ValueError, match="should be a type"):
+    with pytest.raises(ValueError, match="must be a type"):
         SetTaskUpdate(PointEnv(), {}, None)
 
 

@@ -141,7 +141,7 @@ def test_no_torch_is_imported_where_gpus_need_not_be_counted():
 
 
 def test_gpus_are_counted_by_torch(monkeypatch, tmp_path):
-    monkeypatch.setattr("rlpyt.utils.launching.machine.count_gpus", lambda: 2)
+    monkeypatch.setattr("rlpyt.utils.accelerator.count", lambda: 2)
     assert read_machine(tmp_path, cpus=[0]).n_gpu == 2
 
 

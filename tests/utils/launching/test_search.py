@@ -279,7 +279,7 @@ def test_after_a_signal_it_goes_on(train, tmp_path, uninterrupted, number):
     wait_for_events(exp_dir, 20)
     launcher.send(number)
     assert launcher.wait() == 128 + number
-    assert f"To go on: rlpyt resume {exp_dir}" in launcher.output.read_text()
+    assert f"To resume it: rlpyt resume {exp_dir}" in launcher.output.read_text()
     assert len(rerun_search(exp_dir).trials) == 9
     assert result(exp_dir) == uninterrupted
     check_nothing_was_lost_or_done_twice(exp_dir)
@@ -292,7 +292,7 @@ def test_runs_that_the_launcher_ends_are_interrupted_and_not_said_to_be_killed(t
     launcher.send(signal.SIGINT)
     assert launcher.wait() == 128 + signal.SIGINT
     said = launcher.output.read_text()
-    assert "trial_0/run_0 interrupted after" in said and f"To go on: rlpyt resume {exp_dir}" in said
+    assert "trial_0/run_0 interrupted after" in said and f"To resume it: rlpyt resume {exp_dir}" in said
     assert "was killed" not in said and "is launched again" not in said
 
 

@@ -13,7 +13,15 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import Needs, check_effects
-from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state, rate_may_change, set_learning_rate, step_all
+from rlpyt.algos.optimizers import (
+    clip_grad_norm,
+    load_optimizer_state,
+    optimizer_state,
+    rate_may_change,
+    set_learning_rate,
+    step_all,
+    zero_grads,
+)
 from rlpyt.algos.schedules import Schedule, factor_at
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
@@ -212,7 +220,7 @@ class RlAlgorithm(Recorded):
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """Step `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return the gradient norm before clipping."""
-        self.optimizer.zero_grad(set_to_none=True)
+        zero_grads([self.optimizer])
         self.backward_from([loss])
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         step_all([self.optimizer])
@@ -332,16 +340,23 @@ def read_opt_info(OptInfoCls: Any, updates: Sequence[Any]) -> Any:
         for field, value in zip(fields, update, strict=True):
             if value is not None:
                 parts = value if isinstance(value, Counted) else (value,)
-                read.extend(torch.as_tensor(part).detach().reshape(-1) for part in parts)
-                owners.append((field, len(read[-1]), len(parts) > 1))
+                read.extend(map(torch.as_tensor, parts))
+                owners.append((field, read[-1].numel(), len(parts) > 1))
     if read:
-        numbers = iter(_joined(read).tolist())
+        numbers = iter(_numbers(read))
         for field, n, may_not_count in owners:
             values = list(islice(numbers, n))
             field.extend(compress(values, islice(numbers, n)) if may_not_count else values)
     for name, field in zip(OptInfoCls._fields, fields, strict=True):
         _check_training_goes_well(name, field)
     return OptInfoCls(*fields)
+
+
+def _numbers(values: list[torch.Tensor]) -> list[float]:
+    """Return the numbers in tensors of any shapes, dtypes and devices, in order."""
+    if all(v.device.type == "cpu" for v in values):  # Reading is free there.
+        return [x for v in values for x in ((float(v.item()),) if v.dim() == 0 else v.detach().reshape(-1).double().tolist())]
+    return _joined([v.detach().reshape(-1) for v in values]).tolist()
 
 
 def _joined(values: list[torch.Tensor]) -> torch.Tensor:

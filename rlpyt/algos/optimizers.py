@@ -125,9 +125,9 @@ def clip_grad_norm(optimizer: Any, max_norm: float) -> torch.Tensor:
 
 def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
     """Do `clip_grad_norm` for each optimizer separately; return one norm per optimizer."""
-    grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
+    grads = [[g for p in parameters_of(optimizer) if (g := p.grad) is not None] for optimizer in optimizers]
     norms = torch.stack(torch._foreach_norm(list(chain(*grads))))
-    total_norms = list(torch._foreach_norm(norms.split([len(of_one) for of_one in grads])))
+    total_norms = list(torch._foreach_norm(norms.split([len(of_one) for of_one in grads]) if len(grads) > 1 else [norms]))
     if norms.device.type == "cpu":  # Reading norms is free there.
         for of_one, norm in zip(grads, total_norms):
             if norm > max_norm:

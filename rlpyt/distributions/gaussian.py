@@ -17,6 +17,8 @@ DistInfoStd: Any = namedarraytuple("DistInfoStd", ["mean", "log_std"])
 # Keeps divisions finite at standard deviation 0.
 EPS = 1e-8
 
+_HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+
 
 class Gaussian(Distribution):
     """Gaussian of independent components (diagonal covariance).
@@ -83,11 +85,24 @@ class Gaussian(Distribution):
         """
         log_std = self._log_std(dist_info)
         z = (x - dist_info.mean) * torch.exp(-log_std)
-        log_density = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+        log_density = -0.5 * z.square() - log_std - _HALF_LOG_2_PI
         if self.squash is not None:
             # log(1 - tanh(x)^2) without cancellation
             log_density = log_density - math.log(self.squash) - 2 * (math.log(2) - x - F.softplus(-2 * x))
         return log_density.sum(dim=-1)
+
+    def likelihood_ratio(self, x: torch.Tensor, old_dist_info: DistInfoStd, new_dist_info: DistInfoStd) -> torch.Tensor:
+        """Density of samples x [*lead,dim], new over old; [*lead]. It is differentiable (once) in the new parameters.
+
+        With squashing, x is the sample *before* it is squashed.
+        """
+        parameters = [new_dist_info.mean, self._log_std(new_dist_info), old_dist_info.mean, self._log_std(old_dist_info)]
+        is_plain = self.squash is None and type(self).log_likelihood is Gaussian.log_likelihood
+        constants = x, *parameters[2:]
+        if not is_plain or any(p.shape != x.shape for p in parameters) or any(c.requires_grad for c in constants):
+            return super().likelihood_ratio(x, old_dist_info, new_dist_info)
+        mean, log_std = parameters[:2]
+        return _LikelihoodRatio.apply(mean, log_std, log_std, *constants)
 
     def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample.
@@ -216,6 +231,45 @@ class ShapedGaussian(Gaussian):
         return x.reshape((*x.shape[:-1], *self.shape))
 
 
+class _LikelihoodRatio(torch.autograd.Function):
+    """The ratio of two Gaussian densities of x, all [*lead,dim], as one node of the autograd graph, for the reason given below.
+
+    `log_std` is given twice, because its gradient is a sum of two: that of the normalization, and that of the exponent. Autograd adds
+    them, one after the other, to other gradients of log_std, as it does with a formula written in tensors. So rounding is the same.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        log_std_again: torch.Tensor,
+        x: torch.Tensor,
+        old_mean: torch.Tensor,
+        old_log_std: torch.Tensor,
+    ) -> torch.Tensor:
+        precision, difference = torch.exp(-log_std), x - mean
+        z = difference * precision
+        old_z = torch.exp(-old_log_std).mul_(x - old_mean)
+        ratio = _log_density(z, log_std).sub_(_log_density(old_z, old_log_std)).exp_()
+        ctx.save_for_backward(precision, difference, z, ratio)
+        return ratio
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        precision, difference, z, ratio = ctx.saved_tensors
+        of_density = (grad * ratio).unsqueeze(-1)  # [*lead,1]
+        of_z = of_density * z  # Minus the gradient.
+        of_exponent = (of_z * difference).mul_(precision)
+        return of_z.mul_(precision), of_density.neg_().expand_as(z), of_exponent, None, None, None
+
+
+def _log_density(z: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    """``sum(-z² / 2 - log_std - log(2π) / 2)``, [*lead,dim] -> [*lead]."""
+    return z.square().mul_(-0.5).sub_(log_std).sub_(_HALF_LOG_2_PI).sum(dim=-1)
+
+
 class _SampleWithLogLikelihood(torch.autograd.Function):
     """A sample ``squash * tanh(x)`` (x itself if `squash` is None) with ``x = mean + std * noise``, and its log-density.
 
@@ -243,7 +297,7 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
         spread = torch.exp(limited).mul_(noise)  # std * noise
         x = joined_mean + spread
         minus_log_density = torch.addcmul(limited, noise, noise, value=0.5)
-        constant = -0.5 * math.log(2 * math.pi)
+        constant = -_HALF_LOG_2_PI
         if squash is None:
             sample = tanh = x
         else:

@@ -107,6 +107,13 @@ class _Huber(torch.autograd.Function):
         return grad * derivative, None
 
 
+def half_square(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return ``½ (y - x)²`` of each element, as one node of the graph. `y` gets no gradient."""
+    if (x.shape, x.dtype) == (y.shape, y.dtype):
+        return F.huber_loss(x, y.detach(), reduction="none", delta=math.inf)
+    return huber(y.detach() - x)[0]
+
+
 def mean_huber(x: torch.Tensor, y: torch.Tensor, clip: float | None = None, valid: torch.Tensor | None = None) -> torch.Tensor:
     """Return the mean of ``½ (y - x)²``, linear beyond `clip` (see `huber`), over all elements, or over those that are valid.
 
@@ -114,7 +121,7 @@ def mean_huber(x: torch.Tensor, y: torch.Tensor, clip: float | None = None, vali
     """
     if valid is None and (x.shape, x.dtype) == (y.shape, y.dtype):
         return F.huber_loss(x, y.detach(), delta=math.inf if clip is None else clip)
-    return mean_of_valid(huber(y.detach() - x, clip)[0], valid)
+    return mean_of_valid(half_square(x, y) if clip is None else huber(y.detach() - x, clip)[0], valid)
 
 
 def quantile_huber(quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Tensor, kappa: float) -> torch.Tensor:

@@ -51,6 +51,7 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "samplers": Benchmark("bench_samplers.py", ("--rounds", "9")),
     "end_to_end": Benchmark("bench_end_to_end.py", ("--rounds", "7"), against_sb3=True),
+    "mlp": Benchmark("bench_mlp.py", ("--rounds", "7"), against_sb3=True),
     "qpg": Benchmark("bench_qpg.py", ("--rounds", "7"), against_sb3=True),
     "load": Benchmark("bench_load.py", ("--rounds", "7")),
     "runners": Benchmark("bench_runners.py", ("--rounds", "7", "--tasks", "sync", "async")),
@@ -125,6 +126,12 @@ _QPG = tuple(
     for algo in ("sac", "td3")
     for threads in (1, 2)
 )
+_MLP = (
+    ("PPO on HalfCheetah, T=2048, 10 epochs of 32 minibatches", "halfcheetah_ppo"),
+    ("PPO on CartPole, 8 environments, T=32, 20 epochs of 1 minibatch", "cartpole_ppo"),
+    ("A2C on CartPole, 8 environments, T=8", "cartpole_a2c"),
+)
+_MLP_UPDATES = [("an update of 64 steps, HalfCheetah", "halfcheetah_ppo"), ("... of 256 steps, CartPole", "cartpole_ppo")]
 _LOAD = (
     ("`CpuSampler`, Pong", "cpu sampler"),
     ("`GpuSampler`, acting on the CPU", "one group"),
@@ -142,6 +149,15 @@ TABLES = {
     "pong_sb3": Table("end_to_end", [Row(label, row, "to_sb3", steps=True) for label, row in _PONG], "times as fast as Stable-Baselines3"),
     "pong_bare": Table("end_to_end", [Row(label, row, "to_bare") for label, row in _PONG], "times as fast as bare torch and environments"),
     "qpg_sb3": Table("qpg", [Row(label, row, "to_sb3", steps=True) for label, row in _QPG], "times as fast as Stable-Baselines3"),
+    "mlp_sb3": Table("mlp", [Row(label, row, "to_sb3", steps=True) for label, row in _MLP], "times as fast as Stable-Baselines3"),
+    "mlp_bare": Table(
+        "mlp",
+        [
+            *(Row(label, row, "to_bare") for label, row in _MLP),
+            *(Row(label, f"{row}: update", "to_bare") for label, row in _MLP_UPDATES),
+        ],
+        "times as fast as bare torch and environments",
+    ),
     "qpg_bare": Table("qpg", [Row(label, row, "to_bare") for label, row in _QPG], "times as fast as bare torch and environment"),
     "load_1": Table("load", [Row(label, row, "beside_1", steps=True) for label, row in _LOAD], "of the fair share beside 1"),
     "load_4": Table("load", [Row(label, row, "beside_4") for label, row in _LOAD], "of the fair share beside 4"),

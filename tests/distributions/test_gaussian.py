@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution, kl_divergence
 from torch.distributions.transforms import AffineTransform
 
+from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.gaussian import DistInfo, DistInfoStd, Gaussian
 
 STD = torch.tensor([0.5, 1.0, 2.0])
@@ -32,6 +33,32 @@ def test_formulas_agree_with_the_reference(lead, std):
     torch.testing.assert_close(dist.log_likelihood(x, old), p.log_prob(x), **close)
     torch.testing.assert_close(dist.likelihood_ratio(x, old, new), (q.log_prob(x) - p.log_prob(x)).exp(), **close)
     assert dist.entropy(old).shape == lead
+
+
+@pytest.mark.parametrize("entropy_coeff", [0.0, 0.01])
+@pytest.mark.parametrize("lead,dim", [((), 1), ((64,), 6), ((5, 7), 3)])
+def test_the_likelihood_ratio_and_its_gradients_are_bit_for_bit_those_of_the_formula(lead, dim, entropy_coeff):
+    torch.manual_seed(0)
+    dist, x, weight = Gaussian(dim=dim), torch.randn(*lead, dim), torch.randn(lead)
+    old = DistInfoStd(torch.randn(*lead, dim), 0.2 * torch.randn(*lead, dim))
+    leaves = torch.randn(*lead, dim).requires_grad_(), (0.2 * torch.randn(dim)).requires_grad_()
+    results = []
+    for likelihood_ratio in (Distribution.likelihood_ratio, Gaussian.likelihood_ratio):
+        new = DistInfoStd(leaves[0], leaves[1].expand(*lead, dim).clone())
+        ratio = likelihood_ratio(dist, x, old, new)
+        loss = (ratio * weight).mean() - entropy_coeff * dist.entropy(new).mean()  # A further gradient of log_std.
+        results.append((ratio, *torch.autograd.grad(loss, leaves)))
+    for formula, ours in zip(*results):
+        torch.testing.assert_close(ours, formula, rtol=0, atol=0)
+
+
+def test_the_likelihood_ratio_uses_a_likelihood_that_a_subclass_overrides():
+    class Narrower(Gaussian):
+        def log_likelihood(self, x, dist_info):
+            return 2 * super().log_likelihood(x, dist_info)
+
+    x, old, new = torch.randn(4, 3, dtype=torch.float64), random_info(4), random_info(4)
+    torch.testing.assert_close(Narrower(3).likelihood_ratio(x, old, new), Gaussian(3).likelihood_ratio(x, old, new) ** 2)
 
 
 def test_means_ignore_what_is_invalid():

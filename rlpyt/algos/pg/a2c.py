@@ -85,7 +85,7 @@ class A2C(OnPolicyAlgorithm):
         pi_loss = -mean_of_valid(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
         value_loss = mean_huber(value, return_, valid=valid)
         entropy, perplexity = mean_entropy_and_perplexity(dist, dist_info, valid)
-        loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
+        loss = self.weighted_loss(pi_loss, value_loss, entropy)
         explained_variance = None if inputs.lagging is None else self.explained_variance
         self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), explained_variance=explained_variance)
         return loss, entropy, perplexity

@@ -177,6 +177,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         if self._reward_scale is not None:
             self._reward_scale.restarted(columns)
 
+    def weighted_loss(self, pi_loss: torch.Tensor, value_loss: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        """Return ``L_π + c_V L_V - c_H H``. An entropy of weight 0 costs no gradient."""
+        loss, coeff = pi_loss + self.value_loss_coeff * value_loss, self.entropy_loss_coeff
+        return loss - coeff * entropy if isinstance(coeff, torch.Tensor) or coeff else loss
+
     def read(self, OptInfoCls: type, updates: Sequence[Any]) -> Any:
         """Return the results of an iteration's updates as lists of floats, with diagnostics of the iteration; reads the device once."""
         opt_info = read_opt_info(OptInfoCls, updates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,13 +15,13 @@ from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_lay
 from rlpyt.algos.schedules import Schedule, schedule_kind
 from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.types import BatchSpec
-from rlpyt.utils.buffer import buffer_method
+from rlpyt.utils.buffer import buffer_leaves, buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, Number, checked
 from rlpyt.utils.structures import map_structure
-from rlpyt.utils.tensor import huber, mean_huber, mean_of_valid
+from rlpyt.utils.tensor import half_square, mean_huber, mean_of_valid
 
 # The fields of `rlpyt.algos.pg.base.OptInfo`, and two more.
 OptInfo = namedtuple(
@@ -34,6 +35,9 @@ Ratios = namedtuple("Ratios", ["ratio", "valid"])
 
 # How `lr_schedule="adaptive"` changes the learning rate after an iteration, and how far from its initial value.
 _ADAPTATION, _LEAST_FACTOR, _LARGEST_FACTOR = 1.5, 0.01, 10.0
+
+_GATHERED = 2**18  # bytes of small minibatches that are gathered at once; they stay in a processor's cache
+_ALIGNMENT = 64  # bytes, of the memory that torch allocates
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
@@ -147,18 +151,12 @@ class PPO(OnPolicyAlgorithm):
         """Train for `epochs` passes over `samples` [T,B], which are copied to the device once."""
         self.set_schedules(itr)
         samples = self.scaled(samples)
-        recurrent = self.agent.recurrent
         inputs, init_rnn_state, old_value, valid = self.loss_inputs(samples)
-        if not recurrent:
-            inputs, old_value = buffer_method((inputs, old_value), "flatten", 0, 1)  # [T*B,...]
 
         updates, ratios = [], []
         all_idxs = self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid)
         per_epoch = max(len(all_idxs) // self.epochs, 1)
-        for i, idxs in enumerate(all_idxs):
-            minibatch = (*inputs[:, idxs], init_rnn_state[idxs]) if recurrent else tuple(inputs[idxs])
-            if self.clip_value_loss:
-                minibatch = (*minibatch, old_value[:, idxs] if recurrent else old_value[idxs])
+        for i, minibatch in enumerate(self._minibatches(inputs, init_rnn_state, old_value, all_idxs)):
             opt_info, of_minibatch = self._update(minibatch)
             updates.append(opt_info)
             ratios.append(of_minibatch)
@@ -193,6 +191,19 @@ class PPO(OnPolicyAlgorithm):
         init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None  # [B,N,H]
         old_value = samples.agent.agent_info.value if self.clip_value_loss else None
         return *self.to_device((inputs, init_rnn_state, old_value)), valid
+
+    def _minibatches(self, inputs: Any, init_rnn_state: Any, old_value: Any, all_idxs: torch.Tensor) -> Iterator[tuple]:
+        """Yield each minibatch as `update` takes it, given what `loss_inputs` returned and the indexes of all minibatches [m,size]."""
+        if self.agent.recurrent:
+            for idxs in all_idxs:
+                minibatch = *inputs[:, idxs], init_rnn_state[idxs]
+                yield minibatch if old_value is None else (*minibatch, old_value[:, idxs])
+            return
+        inputs, old_value = buffer_method((inputs, old_value), "flatten", 0, 1)  # [T*B,...]
+        for some_idxs in all_idxs.split(_gathered_at_once((inputs, old_value), all_idxs.shape[1])):
+            gathered, old_values = inputs[some_idxs], None if old_value is None else old_value[some_idxs]  # [some,size,...]
+            for i in range(len(some_idxs)):
+                yield tuple(gathered[i]) if old_values is None else (*gathered[i], old_values[i])
 
     def update(self, batch: tuple) -> tuple[Any, Ratios]:
         """Take one gradient step on a minibatch; return tensors.
@@ -344,11 +355,21 @@ class PPO(OnPolicyAlgorithm):
             value_loss = mean_huber(value, return_, valid=valid)
         else:
             clipped = old_value + (value - old_value).clamp(-self.ratio_clip, self.ratio_clip)
-            value_loss = mean_of_valid(torch.maximum(huber(value - return_)[0], huber(clipped - return_)[0]), valid)
+            value_loss = mean_of_valid(torch.maximum(half_square(value, return_), half_square(clipped, return_)), valid)
         entropy, perplexity = mean_entropy_and_perplexity(dist, dist_info, valid)
-        loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
+        loss = self.weighted_loss(pi_loss, value_loss, entropy)
         self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), ratio.detach(), valid)
         return loss, entropy, perplexity
+
+
+def _gathered_at_once(structure: Any, size: int) -> int:
+    """Return how many minibatches of `size` rows of a structure [n,...] to gather by one operation for each array.
+
+    As many as are small together, if the arrays of each begin where a new array might: the rounding of a matrix product depends on the
+    alignment of its operands.
+    """
+    sizes = [leaf.nbytes // max(len(leaf), 1) * size for leaf in buffer_leaves(structure)]  # bytes
+    return 1 if any(n % _ALIGNMENT for n in sizes) else max(_GATHERED // max(sum(sizes), 1), 1)
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:

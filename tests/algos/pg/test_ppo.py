@@ -14,6 +14,7 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.runners import checkpoint
 from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
+from rlpyt.utils.buffer import buffer_leaves, buffer_method
 
 T, B = 8, 5
 
@@ -77,6 +78,22 @@ def test_there_are_as_many_minibatches_as_fit_where_they_do_not_divide_the_batch
     idxs = algo.minibatch_idxs((T, B), "cpu")
     assert idxs.shape == (2 * per_epoch, size) and algo.batch_size == size
     assert all(len(set(epoch.tolist())) == T * B - left_out for epoch in idxs.reshape(2, -1))
+
+
+@pytest.mark.parametrize("size", [16, 20])
+def test_small_minibatches_are_gathered_together_and_each_begins_in_memory_like_an_array_of_its_own(size):
+    T, B = 100, 16
+    agent = MlpFfAgent()
+    algo = start(PPO(minibatches=T * B // size, epochs=2, clip_value_loss=True), agent, T, B)
+    inputs, state, old_value, _ = algo.loss_inputs(random_samples(agent, T, B))
+    all_idxs = algo.minibatch_idxs((T, B), "cpu")
+    minibatches = list(algo._minibatches(inputs, state, old_value, all_idxs))
+    assert (len({minibatch[2].untyped_storage().data_ptr() for minibatch in minibatches}) < len(minibatches)) == (size == 16)
+    for idxs, minibatch in zip(all_idxs, minibatches, strict=True):
+        alone = *buffer_method(inputs, "flatten", 0, 1)[idxs], old_value.flatten()[idxs]
+        for ours, reference in zip(buffer_leaves(minibatch), buffer_leaves(alone), strict=True):
+            assert torch.equal(ours, reference) and ours.is_contiguous()
+            assert ours.data_ptr() % 64 == 0
 
 
 def test_a_recurrent_agent_trains_on_every_sequence_where_minibatches_do_not_divide_them():

@@ -79,9 +79,8 @@ def null_after_done(action: Any, reward: Any, done: Any, prev_action: Any, prev_
 #   b               its column
 #   start, t        its first and its last row in this batch
 #   is_continued    whether it began before this batch, so that the sums include rows of earlier ones
-#   before          the part of Return that is of earlier batches: it is added last, as `_BatchTracker` does
 _COUNTS = ("b", "start", "t", "is_continued", "Length", "NonzeroRewards")
-SUMS = np.dtype([*((name, np.int64) for name in _COUNTS), ("before", np.float64), ("Return", np.float64)], align=True)
+SUMS = np.dtype([*((name, np.int64) for name in _COUNTS), ("Return", np.float64)], align=True)
 
 
 @kernel
@@ -99,27 +98,34 @@ def sum_up(reward: Any, done: Any, valid: Any, running: Any, ended: Any) -> Any:
         Number of the episodes that ended.
     """
     T, B = reward.shape
+    before, sums = running["Return"].copy(), np.zeros(B)  # What is of earlier batches is added last, as `_BatchTracker` does.
+    n_nonzero = running["NonzeroRewards"].copy()
+    length, start = running["Length"].copy(), np.zeros(B, np.int64)  # Steps before row `start`, and that row.
     n = 0
     for b in range(B):
-        sums = running[b]
-        sums.b, sums.start, sums.t, sums.is_continued = b, 0, T - 1, True
-        sums.before, sums.Return = sums.Return, 0.0
+        running[b].is_continued = True
     for t in range(T):
+        if valid is None:
+            for b in range(B):  # Without branches, so that the processor does several at once.
+                sums[b] += reward[t, b]
+                n_nonzero[b] += reward[t, b] != 0
+        else:
+            for b in range(B):
+                if valid[t, b]:
+                    sums[b] += reward[t, b]
+                    n_nonzero[b] += reward[t, b] != 0
+                else:  # The episode begins after a blank row.
+                    length[b], start[b] = length[b] + t - start[b], t + 1
         for b in range(B):
-            sums = running[b]
-            if valid is not None and not valid[t, b]:
-                sums.start = t + 1  # The episode begins after a blank row.
-                continue
-            sums.Length += 1
-            sums.Return += reward[t, b]
-            sums.NonzeroRewards += reward[t, b] != 0
-            if done[t, b]:
+            if done[t, b] and (valid is None or valid[t, b]):
                 end = ended[n]
-                end.b, end.start, end.t, end.is_continued = b, sums.start, t, sums.is_continued
-                end.Length, end.NonzeroRewards, end.Return = sums.Length, sums.NonzeroRewards, sums.before + sums.Return
-                sums.start, sums.is_continued = t + 1, False
-                sums.Length, sums.NonzeroRewards, sums.before, sums.Return = 0, 0, 0.0, 0.0
+                end.b, end.start, end.t, end.is_continued = b, start[b], t, running[b].is_continued
+                end.Length, end.NonzeroRewards, end.Return = length[b] + t + 1 - start[b], n_nonzero[b], before[b] + sums[b]
+                running[b].is_continued = False
+                length[b], start[b], n_nonzero[b], before[b], sums[b] = 0, t + 1, 0, 0.0, 0.0
                 n += 1
     for b in range(B):
-        running[b].Return += running[b].before
+        end = running[b]
+        end.b, end.start, end.t = b, start[b], T - 1
+        end.Length, end.NonzeroRewards, end.Return = length[b] + T - start[b], n_nonzero[b], before[b] + sums[b]
     return n

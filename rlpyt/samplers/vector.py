@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
-from rlpyt.envs.vector import DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
+from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
 from rlpyt.samplers.rows import Row, StepRow, env_rows, fit
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.masked import allowed_action
@@ -194,6 +194,11 @@ class VectorCalls:
         self.n_timeouts = 0
         self._ended = np.zeros(self.n, np.int64)  # Memory.
         self._mode = vector.autoreset_mode
+        if self._mode not in AUTORESET_MODES:
+            raise ValueError(
+                f"autoreset_mode={self._mode!r} of {type(vector).__name__} must be NEXT_STEP, SAME_STEP or DISABLED of rlpyt.envs.vector: "
+                f"{', '.join(map(repr, AUTORESET_MODES))}."
+            )
         self.n_ready = vector.n_ready if vector.n_ready is not None and vector.n_ready < self.n else None
         if self.n_ready is not None and self._mode != NEXT_STEP:
             raise ValueError(

@@ -317,6 +317,12 @@ class ReusingVector(VectorEnv):
         return VectorStep(self._reward, np.array([len(self.actions) == 3, False]), np.zeros(2, bool))
 
 
+class OddVector(ReusingVector):
+    """Its mode is none that a sampler knows."""
+
+    autoreset_mode = "Sometimes"
+
+
 class KeepingTrajInfo(TrajInfo):
     """Keeps actions and rewards."""
 
@@ -363,6 +369,7 @@ def make_different(num_envs):
         ("CPU, 2 workers", dict(EnvCls=functools.partial(make_gym_vector, 6)), "give EnvCls=VectorEnvs"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(CartPoleWithoutMask), wait_reset=True), "cannot reset some of its environments"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(UnknownMode)), "must be one of gymnasium.vector.AutoresetMode"),
+        ("CPU, 2 workers", dict(EnvCls=VectorEnvs(OddVector)), "autoreset_mode='Sometimes' of OddVector must be NEXT_STEP, SAME_STEP or"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_different)), "have different spaces of observations"),
         ("CPU, 2 workers", dict(EnvCls=VectorEnvs(make_gym_vector), env=[{}] * 6), "one dictionary, not a list"),
         ("CPU, 2 workers", dict(EnvCls=[VectorEnvs(make_gym_vector)] * 6), "give one instead of a list"),

@@ -18,6 +18,7 @@ from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.algos.qpg.sac import SAC
@@ -48,6 +49,8 @@ CASES = {
     "DDPG": lambda: (DDPG(**OFF_POLICY), DdpgAgent()),
     "TD3": lambda: (TD3(**OFF_POLICY), Td3Agent()),
     "SAC": lambda: (SAC(**OFF_POLICY), SacAgent()),
+    "IMPALA": lambda: (Impala(), MlpFfAgent()),
+    "IMPALA, recurrent": lambda: (Impala(), MlpLstmAgent()),
 }
 CONTINUOUS = ("normalized", "DDPG", "TD3", "SAC", "PPO, recurrent")
 

@@ -21,6 +21,8 @@ from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.algos.dqn.quantile_r2d1 import QuantileR2D1
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
+from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC
 from rlpyt.distributions.epsilon_greedy import masked_q
@@ -95,6 +97,23 @@ CASES = {
 }  # fmt: skip
 
 
+class OldImpala(Impala):
+    """Learns as if another policy had acted."""
+
+    policy_lag = 1
+
+
+class OldAppo(Appo):
+    """The same."""
+
+    policy_lag = 1
+
+
+CASES |= {
+    "Impala, an older policy acted": (OldImpala, dict(gae_lambda=0.9), MlpFfAgent, MlpFfModel, ONE),
+    "Appo, an older policy acted": (OldAppo, dict(epochs=2, minibatches=2), MlpCompositeFfAgent, MlpCompositeFfModel, SEVERAL),
+}
+
 QUICK = [
     "double, prioritized, three steps",
     "categorical",
@@ -105,6 +124,8 @@ QUICK = [
     "R2D1",
     "PPO",
     "PPO, several",
+    "Impala, an older policy acted",
+    "Munchausen R2D1",
 ]
 
 

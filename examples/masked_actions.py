@@ -9,8 +9,6 @@ training and in evaluation.
     python examples/masked_actions.py --masks False      # impossible actions cost 0.1 and do nothing: it learns more slowly
 """
 
-from functools import partial
-
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -34,6 +32,10 @@ class Doors(gymnasium.Env):
 
     observation_space = spaces.Box(0, 1, (SIZE * SIZE,), np.float32)
     action_space = spaces.MultiDiscrete([len(MOVES), N_KEYS])
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -61,9 +63,14 @@ class Doors(gymnasium.Env):
         observation, info = self._observe()
         return observation, reward + arrived, arrived, self.t == 60 and not arrived, info
 
+    def render(self):
+        picture = np.zeros((SIZE, SIZE, 3), np.uint8)
+        picture[self.x, self.y] = 255
+        return picture
 
-def make(masks: bool = True):
-    return GymEnvWrapper(Doors(), action_mask="action_mask" if masks else None)
+
+def make(masks: bool = True, render_mode: str | None = None):
+    return GymEnvWrapper(Doors(render_mode), action_mask="action_mask" if masks else None)
 
 
 def build(masks: bool = True, n_steps: int = 40_000, seed: int | None = None):
@@ -76,7 +83,7 @@ def build(masks: bool = True, n_steps: int = 40_000, seed: int | None = None):
     return MinibatchRl(
         algo=PPO(learning_rate=3e-3, gae_lambda=0.95, normalize_advantage=True, ratio_clip=0.2),
         agent=MlpCompositeFfAgent(),
-        sampler=SerialSampler(EnvCls=partial(make, masks), env_kwargs={}, batch_T=32, batch_B=8, max_decorrelation_steps=0),
+        sampler=SerialSampler(EnvCls=make, env_kwargs=dict(masks=masks), batch_T=32, batch_B=8, max_decorrelation_steps=0),
         n_steps=n_steps,
         log_interval_steps=2_048,
         affinity=dict(master_torch_threads=1),

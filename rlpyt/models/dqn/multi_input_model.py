@@ -74,37 +74,20 @@ class MultiInputCatDqnModel(MultiInputDqnModel):
         return F.softmax(super().forward(observation, prev_action, prev_reward), dim=-1)
 
 
-class MultiInputIqnModel(MultiInputModel):
-    """Features of all inputs times an embedding of a fraction, and a fully connected head with a quantile of the return per action.
+class MultiInputIqnModel(MultiInputDqnModel):
+    """Like `MultiInputDqnModel`, with quantiles of the return at any fractions: the head sees features times an embedding of a fraction.
 
-    The other settings are those of `rlpyt.models.multi_input.MultiInputModel`.
-
-    Args:
-        fc_sizes: width(s) of the hidden layer(s) of the head.
-        dueling: use a dueling head.
-        noisy: explore by noise on the weights of the head, see `rlpyt.models.dqn.noisy.NoisyLinear`.
+    Its settings are those of `MultiInputDqnModel`, without `n_atoms`.
     """
 
     uses_prev_action = False
 
-    @checked()
-    def __init__(
-        self,
-        observation_space: Any,
-        output_size: int,
-        *,
-        fc_sizes: Sequence[int] | int = 256,
-        dueling: bool = False,
-        noisy: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(observation_space, **settings)
-        self.dueling = dueling
-        self.head = QuantileHead(make_head(self.n_features, fc_sizes, output_size, dueling), self.n_features)
-        if noisy:
-            make_noisy(self.head.head)
+    @checked(without=("n_atoms",))
+    def __init__(self, observation_space: Any, output_size: int, **settings: Any) -> None:
+        super().__init__(observation_space, output_size, **settings)
+        self.head = QuantileHead(self.head, self.n_features)
 
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, fractions: torch.Tensor) -> torch.Tensor:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, fractions: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Quantiles [T,B,output_size,N] at fractions [T,B,N], or [N] for all."""
         features, lead_dims = self.features(observation)
         return restore_leading_dims(self.head(features, as_rows(fractions)), *lead_dims)

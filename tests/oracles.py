@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -261,3 +263,35 @@ def is_weights(mass, beta, eps):
     """Importance sampling weights of a batch drawn in proportion to mass [n]."""
     weights = [(1 / (m + eps)) ** beta for m in mass]
     return [w / max(weights) for w in weights]
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# R2D1: one number
+# ------------------------------------------------------------------------------------------------------------------
+def h(x, eps=1e-3):
+    """The rescaling of values (Pohlen et al. 2018)."""
+    return math.copysign(math.sqrt(abs(x) + 1) - 1, x) + eps * x
+
+
+def h_inverse(z, eps=1e-3):
+    """Its inverse."""
+    return math.copysign(((math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1, z)
+
+
+def softmax_in_words(values, tau):
+    """Probabilities and τ log π, of plain numbers, for the policy softmax(values / τ)."""
+    total = sum(math.exp((v - max(values)) / tau) for v in values)
+    log_pi = [(v - max(values)) / tau - math.log(total) for v in values]
+    return [math.exp(x) for x in log_pi], [tau * x for x in log_pi]
+
+
+def munchausen_reward(algo, qs, action):
+    """The first term that Vieillard et al. 2020 add, given Q-values on the learned scale."""
+    _, scaled_log_pi = softmax_in_words([h_inverse(q) for q in qs], algo.munchausen_temperature)
+    return algo.munchausen_alpha * max(scaled_log_pi[action], algo.munchausen_min)
+
+
+def soft_value(algo, values, chooser_qs):
+    """The value, on the scale of rewards, of the softmax policy of `chooser_qs`; both are on the learned scale."""
+    pi, scaled_log_pi = softmax_in_words([h_inverse(q) for q in chooser_qs], algo.munchausen_temperature)
+    return sum(p * (h_inverse(v) - s) for p, v, s in zip(pi, values, scaled_log_pi))

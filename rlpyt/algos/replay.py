@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.base import RlAlgorithm, read_opt_info
+from rlpyt.algos.base import RlAlgorithm, normalization_of, read_opt_info
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.schedules import Schedule
@@ -73,6 +73,8 @@ class ReplayAlgorithm(RlAlgorithm):
         OptInfoCls: namedtuple type that `optimize_agent` returns; set by subclasses.
         replay_buffer: `optimize_agent` writes it.
         sequences: a `rlpyt.algos.sequences.Sequences`, if the algorithm replays sequences; None if it replays transitions.
+        learns_statistics: replayed observations are added to the statistics of an agent that normalizes observations, before the update on
+            them. False if it has those of a data set.
         updates_per_optimize: gradient updates per iteration.
         min_itr_learn: first iteration with updates.
         sampler_bs: environment steps per iteration in this process.
@@ -81,6 +83,7 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: Any
     replay_buffer: Any = None  # Until it is allocated.
     prioritized_replay = prefetch_batches = False
+    learns_statistics = True
     sequences: Any = None
     agent: Any  # It may be a user's; its methods take `*agent_inputs`, of which recurrent agents have one more.
     can_be_graphed = True
@@ -376,6 +379,13 @@ class ReplayAlgorithm(RlAlgorithm):
         with self.autocast():
             return super()._update(batch)
 
+    def replayed_observations(self, batch: Any) -> Any:
+        """Return the observations [n,...] of the steps to learn from in a batch from the buffer."""
+        if self.sequences is None:
+            return batch.agent_inputs.observation
+        observation, valid = batch.all_observation[: len(batch.done)], field_of(batch, "valid")
+        return observation if valid is None else observation[valid.bool()]
+
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer, in the form of `samples_to_buffer`."""
         append = self.replay_buffer.append_batch if self._buffer_is_ours else self.replay_buffer.append_samples
@@ -405,10 +415,13 @@ class ReplayAlgorithm(RlAlgorithm):
             return read_opt_info(self.OptInfoCls, [])
         self.set_learning_rates(itr)
         self.update_itr_hyperparams(itr)
+        add_to_statistics = normalization_of(self.agent) if self.learns_statistics else None
         updates = []
         for _ in range(self.updates_per_optimize):
             with self._replay_watch:
                 batch, ids = self._sample_batch()
+            if add_to_statistics is not None:
+                add_to_statistics(self.replayed_observations(batch))
             opt_info, priorities = self._update(batch)
             if priorities is not None:
                 with self._replay_watch:

@@ -33,21 +33,21 @@ class RunningMeanStdModel(torch.nn.Module):
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> None:
-        """Merge in a batch of data, [*shape] with any leading dimensions."""
+        """Merge in a batch of data, [*shape] with any leading dimensions; nothing changes if it is empty on all ranks."""
         x = x.reshape(-1, *self.shape).to(self.exact_mean)
         total = torch.cat([x.sum(0).flatten(), x.new_tensor([len(x)])])
         _all_reduce(total)
         n = total[-1]
-        batch_mean = (total[:-1] / n).view(self.shape)
+        batch_mean = (total[:-1] / n.clamp(min=1)).view(self.shape)
         # Deviations from the mean over all ranks, so the variance between ranks is in it.
         square_deviation = (x - batch_mean).square().sum(0)
         _all_reduce(square_deviation)
 
-        count = self.count + n
+        count = (self.count + n).clamp(min=1)
         delta = batch_mean - self.exact_mean
         self.exact_var.mul_(self.count).add_(square_deviation).add_(delta.square() * (self.count * n / count)).div_(count)
         self.exact_mean.add_(delta * (n / count))
-        self.count.copy_(count)
+        self.count.add_(n)
         self.mean.copy_(self.exact_mean)
         self.var.copy_(self.exact_var)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.pg.base import CompletedPgAgent
+from rlpyt.algos.base import normalization_of
 from rlpyt.algos.qpg.base import CompletedQAgent
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.minari import from_minari
@@ -72,13 +72,13 @@ class OfflineRl(MinibatchRlEval):
         n_blank = CompletedReplay(algo.replay_buffer).min_rows - 1
         n_after = min(n_step, n_blank)
         self._append_blank(n_blank - n_after, episodes)
-        agent = CompletedPgAgent(self.agent)
-        normalizes = agent.update_obs_rms is not None and agent.normalizes_observations
+        algo.learns_statistics = False  # It gets those of the data set here.
+        add_to_statistics = normalization_of(self.agent)
         for i in range(episodes.n_episodes):
             samples, _ = episodes.select([i]).to_samples()
             algo.append(samples)
-            if normalizes and self._draws is None:  # A resumed run has the statistics already.
-                agent.update_obs_rms(samples.env.observation)  # type: ignore[misc]
+            if add_to_statistics is not None and self._draws is None:  # A resumed run has the statistics already.
+                add_to_statistics(samples.env.observation)
         self._append_blank(n_after, episodes)
         algo.min_itr_learn, algo.updates_per_optimize = 0, 1
         algo.start_with_empty_replay(0)  # A resumed run does not wait for samples either.

@@ -11,15 +11,18 @@ from tiers import thinned
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
-from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpIqnR2d1Agent, MlpQrR2d1Agent, MlpR2d1Agent
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN, scaled_log_policy
 from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
+from rlpyt.algos.dqn.quantile_r2d1 import QuantileR2D1
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
+from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC
 from rlpyt.distributions.epsilon_greedy import masked_q
@@ -84,12 +87,32 @@ CASES = {
     ),
     "R2D1": (R2D1, OF_R2D1, MlpR2d1Agent, MlpR2d1Model, ONE),
     "R2D1 without double": (R2D1, dict(OF_R2D1, double_dqn=False), MlpR2d1Agent, MlpR2d1Model, ONE),
+    "Munchausen R2D1": (R2D1, dict(OF_R2D1, munchausen=True), MlpR2d1Agent, MlpR2d1Model, ONE),
+    "QR-R2D1": (QuantileR2D1, OF_R2D1, MlpQrR2d1Agent, MlpR2d1Model, ONE),
+    "Munchausen IQN-R2D1": (QuantileR2D1, dict(OF_R2D1, munchausen=True), MlpIqnR2d1Agent, MlpR2d1Model, ONE),
     "A2C": (A2C, dict(gae_lambda=0.9), MlpFfAgent, MlpFfModel, ONE),
     "PPO": (PPO, dict(epochs=2, minibatches=2), MlpFfAgent, MlpFfModel, ONE),
     "PPO, recurrent": (PPO, dict(epochs=2, minibatches=2), MlpLstmAgent, MlpLstmModel, ONE),
     "PPO, several": (PPO, dict(epochs=2, minibatches=2), MlpCompositeFfAgent, MlpCompositeFfModel, SEVERAL),
 }  # fmt: skip
 
+
+class OldImpala(Impala):
+    """Learns as if another policy had acted."""
+
+    policy_lag = 1
+
+
+class OldAppo(Appo):
+    """The same."""
+
+    policy_lag = 1
+
+
+CASES |= {
+    "Impala, an older policy acted": (OldImpala, dict(gae_lambda=0.9), MlpFfAgent, MlpFfModel, ONE),
+    "Appo, an older policy acted": (OldAppo, dict(epochs=2, minibatches=2), MlpCompositeFfAgent, MlpCompositeFfModel, SEVERAL),
+}
 
 QUICK = [
     "double, prioritized, three steps",
@@ -101,6 +124,8 @@ QUICK = [
     "R2D1",
     "PPO",
     "PPO, several",
+    "Impala, an older policy acted",
+    "Munchausen R2D1",
 ]
 
 
@@ -149,7 +174,7 @@ def _tensors(state_dict, prefix=""):
 @pytest.mark.parametrize("poison", thinned([float("nan"), 1e30], [1e30]))
 @pytest.mark.parametrize("name", thinned(CASES, QUICK))
 def test_training_is_the_same_whatever_the_network_says_about_masked_actions(name, poison):
-    wait_reset = name in ("R2D1", "PPO, recurrent")
+    wait_reset = name in ("R2D1", "Munchausen R2D1", "PPO, recurrent")
     losses, parameters = train(name, 0.5, wait_reset)
     others, poisoned_parameters = train(name, poison, wait_reset)
     assert len(losses) >= 3 and np.isfinite(losses).all() and others == losses

@@ -41,6 +41,8 @@ RUNS = {
     "multi_task cpu": ["--n_parallel", "2"],
     "resume": [],
     "own_env": [],
+    "masked_actions": [],
+    "masked_actions penalties": ["--masks", "False"],
     "vector_env": [],
     "continuous_ppo": ["--env_id", "Pendulum-v1"],
     "continuous_ppo MuJoCo": ["--env_id", "HalfCheetah-v5"],
@@ -138,7 +140,7 @@ def test_a_misspelt_game_is_answered_with_the_nearest_names():
 
 
 BUILT = ["example_0", "example_1", "example_2", "example_3", "example_4", "example_5", "example_7", "multi_task"]
-BUILT += ["resume", "own_env", "vector_env", "continuous_ppo", "tensorboard_wandb"]
+BUILT += ["resume", "own_env", "masked_actions", "vector_env", "continuous_ppo", "tensorboard_wandb"]
 
 
 @pytest.mark.parametrize("name", BUILT)

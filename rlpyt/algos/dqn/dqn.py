@@ -210,7 +210,7 @@ class DQN(OffPolicyAlgorithm):
         With `munchausen`, the policy is ``π = softmax(Q / τ)``, and the values are ``sum_a π(a|s') (value(a) - τ log π(a|s'))``.
 
         Args:
-            values: [n,A,...], values of all actions.
+            values: [n,A,...] (or [T,B,A,...], as the others), values of all actions.
             qs: [n,A], Q-values of all actions.
 
         Returns:
@@ -221,7 +221,7 @@ class DQN(OffPolicyAlgorithm):
         scaled_log_pi = scaled_log_policy(qs, self.munchausen_temperature)
         scaled_log_pi = scaled_log_pi.reshape(*qs.shape, *[1] * (values.dim() - qs.dim()))
         pi = (scaled_log_pi / self.munchausen_temperature).exp()
-        return (pi * torch.where(pi > 0, values - scaled_log_pi, 0)).sum(dim=1)  # A masked action has π = 0 and log π = -∞.
+        return (pi * torch.where(pi > 0, values - scaled_log_pi, 0)).sum(dim=qs.dim() - 1)  # A masked action has π = 0 and log π = -∞.
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set the exponent of importance sampling, which changes linearly once learning has begun, always one iteration late."""

@@ -23,6 +23,7 @@ class QuantileR2D1(R2D1):
 
     Args:
         delta_clip: κ, the difference of quantiles above which the Huber loss is linear; also the largest error for priorities.
+        munchausen: see `R2D1`. The Q-values of the policy are means of quantiles.
     """
 
     delta_clip: float
@@ -34,7 +35,7 @@ class QuantileR2D1(R2D1):
     )
 
     @checked(delta_clip=POSITIVE)
-    def __init__(self, *, delta_clip: float = 1.0, **settings: Any) -> None:
+    def __init__(self, *, delta_clip: float = 1.0, munchausen: bool = False, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)
 
@@ -51,9 +52,12 @@ class QuantileR2D1(R2D1):
         quantiles, _ = agent(*trained, state, fractions)  # [T(+n),B,A,N]
         theta = select_at_indexes(self.trained_actions(samples), quantiles[:T])  # [T,B,N]
         with torch.no_grad():
-            target_quantiles = agent.target(*inputs, target_state, _of_steps(agent.target_fractions, inputs))[0][n:]  # [T,B,A,M]
+            all_targets, _ = agent.target(*inputs, target_state, _of_steps(agent.target_fractions, inputs))  # [T+n,B,A,M]
+            if self.munchausen:
+                samples = self.with_munchausen_reward(samples, masked_means(all_targets[:T], [inputs[0][:T]]))
+            target_quantiles = all_targets[n:]  # [T,B,A,M]
             next_qs = masked_means(quantiles[n:] if self.double_dqn else target_quantiles, [inputs[0][n:]])  # [T,B,A]
-            y = self.targets(samples, select_at_indexes(next_qs.argmax(dim=-1), target_quantiles)).to(theta)  # [T,B,M]
+            y = self.targets(samples, self.next_values(target_quantiles, next_qs)).to(theta)  # [T,B,M]
             abs_errors = clipped_errors(y.mean(dim=-1) - theta.mean(dim=-1), self.delta_clip)
         if fractions.dim() > 1:
             fractions = fractions[:T]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.sequences import OF_SEQUENCES, SEQUENCE_BUFFERS, SamplesToBufferRnn, Sequences, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
@@ -49,7 +49,7 @@ class R2D1(DQN):
     To train on the beginnings of episodes, use a sampler that does not reset environments inside batches, with batches of
     `store_rnn_state_interval` steps. Episodes and sequences then begin at the same steps.
 
-    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, except `batch_size`, `target_update_tau` and those of Munchausen, and:
+    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, except `batch_size` and `target_update_tau`, and:
 
     Args:
         batch_T: steps of a sequence to train on.
@@ -64,6 +64,7 @@ class R2D1(DQN):
         input_priority_shift: number of sequence starts by which input priorities are shifted back; None means
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
+        munchausen: see `DQN`. The policy is ``π = softmax(h⁻¹(Q_target) / τ)``, and the reward that it adds is not rescaled.
         optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
 
     Raises:
@@ -98,7 +99,7 @@ class R2D1(DQN):
 
     @checked(
         OF_SEQUENCES,
-        without=("batch_size", "target_update_tau", *MUNCHAUSEN),
+        without=("batch_size", "target_update_tau"),
         pri_eta=FRACTION,
         input_priority_shift=STEPS,
         value_scale_eps=RATE,
@@ -177,7 +178,10 @@ class R2D1(DQN):
         t = torch.arange(T - 1)
         end = (t + n).clamp(max=T - 1)  # Step from which the target of step t bootstraps.
         discount = self.discount ** (end - t).to(q.dtype)[:, None] * ~done_n.bool()  # [T-1,B]
-        y = self.value_scale(return_ + discount * self.inv_value_scale(qs.max(dim=-1).values[end]))
+        if self.munchausen:
+            return_ = return_ + self.munchausen_reward(samples.agent.action[:-1], qs[:-1])
+        next_value = self.next_values(qs, qs) if self.munchausen else qs.max(dim=-1).values
+        y = self.value_scale(return_ + discount * self.inv_value_scale(next_value[end]))
         _, abs_errors = td_losses(y - q, self.delta_clip)
 
         valid = valid_steps(env.done, env.valid, until_done=True)  # [T,B], steps of the first episode
@@ -223,7 +227,8 @@ class R2D1(DQN):
 
         ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R is the sum of n discounted rewards, and s' is n steps
         after s. The second term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q. Prioritized
-        replay weights sequences by importance.
+        replay weights sequences by importance. With `munchausen`, R includes the term of `munchausen_reward`, and the maximum is replaced
+        by the value of `next_values`.
 
         Steps after the warm-up are valid up to the end of the first episode, unless their target would bootstrap from the end of a
         truncated episode. If an episode ends during the warm-up, the state after the warm-up is zeros.
@@ -262,19 +267,41 @@ class R2D1(DQN):
         """
         T, n = self.batch_T, self.n_step_return
         with torch.no_grad():
-            target_qs = self.agent.target(*inputs, target_state)[0][n:]  # [T,B,A]
+            all_target_qs, _ = self.agent.target(*inputs, target_state)  # [T+n,B,A]
+            target_qs = all_target_qs[n:]  # [T,B,A]
 
         # With double Q-learning, the last n steps only choose actions; they have no gradient.
         qs, _ = self.agent(*(x[: T + n if self.double_dqn else T] for x in inputs), state)  # [T(+n),B,A]
         q = select_at_indexes(self.trained_actions(samples), qs[:T])
         with torch.no_grad():
-            chooser_qs = qs[n:] if self.double_dqn else target_qs
-            y = self.targets(samples, select_at_indexes(chooser_qs.argmax(dim=-1), target_qs))
+            samples = self.with_munchausen_reward(samples, all_target_qs[:T])
+            y = self.targets(samples, self.next_values(target_qs, qs[n:] if self.double_dqn else target_qs))
         return td_losses(y - q, self.delta_clip)
 
     def trained_actions(self, samples: Any) -> torch.Tensor:
         """Return the actions [T,B] at the steps after the warm-up."""
         return samples.all_action[self.warmup_T + 1 : self.warmup_T + self.batch_T + 1]
+
+    def with_munchausen_reward(self, samples: Any, qs: torch.Tensor) -> Any:
+        """With `munchausen`, return samples whose returns after the warm-up include its reward, by target Q-values [T,B,A]."""
+        if not self.munchausen:
+            return samples
+        rewards = self.munchausen_reward(self.trained_actions(samples), qs)
+        return samples._replace(return_=torch.cat([samples.return_[: self.warmup_T], samples.return_[self.warmup_T :] + rewards]))
+
+    def munchausen_reward(self, action: torch.Tensor, qs: torch.Tensor) -> torch.Tensor:
+        """Return ``α max(τ log π(a|s), munchausen_min)`` [T,B], π = softmax(h⁻¹(Q) / τ), for actions [T,B] and Q-values [T,B,A]."""
+        return super().munchausen_reward(action, self._unscaled(qs))
+
+    def next_values(self, values: torch.Tensor, qs: torch.Tensor) -> torch.Tensor:
+        """Return the values [T,B,...] at s', as `DQN` does, for rescaled ones [T,B,A,...] and [T,B,A]; they are rescaled again."""
+        if not self.munchausen:
+            return super().next_values(values, qs)
+        return self.value_scale(super().next_values(self._unscaled(values), self._unscaled(qs)))
+
+    def _unscaled(self, z: torch.Tensor) -> torch.Tensor:
+        """Return h⁻¹(z), and minus infinity for the values of masked actions, which are minus infinity."""
+        return torch.where(z.isneginf(), z, self.inv_value_scale(z))
 
     def targets(self, samples: Any, values: torch.Tensor) -> torch.Tensor:
         """Return ``h(R + γ^n h⁻¹(value))`` for values [T,B,...] n steps after the steps to train on, without those after terminations."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.pg.base import PgAgent
-from rlpyt.algos.base import RlAlgorithm, check_graph_sees_rate, read_opt_info
+from rlpyt.algos.base import RlAlgorithm, check_graph_sees_rate, normalization_of, read_opt_info
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS, Needs
 from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
 from rlpyt.algos.pg.rewards import RewardScale
@@ -20,7 +20,6 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_steps
 from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
-from rlpyt.utils.completed import Completed
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
@@ -41,18 +40,6 @@ LossTerms = namedtuple(
 AgentTrain = namedtuple("AgentTrain", ["dist_info", "value"])
 
 _MIN_ADVANTAGE_STD = 1e-6
-
-
-class CompletedPgAgent(Completed):
-    """An agent for `PolicyGradientAlgo`, which need not be one of ours, with its optional method.
-
-    Attributes:
-        update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it does not.
-        normalizes_observations: whether it has such statistics now.
-    """
-
-    update_obs_rms: Callable[[Any], None] | None = None
-    normalizes_observations: bool = True
 
 
 class PolicyGradientAlgo(RlAlgorithm):
@@ -279,9 +266,8 @@ class PolicyGradientAlgo(RlAlgorithm):
         start at exactly one. Blank rows, and those of environments that wait for a reset, are left out, since they hold no observations.
         A recurrent agent also adds observations that it does not learn from.
         """
-        agent = CompletedPgAgent(self.agent)
-        update_obs_rms = agent.update_obs_rms
-        if update_obs_rms is not None and agent.normalizes_observations:
+        update_obs_rms = normalization_of(self.agent)
+        if update_obs_rms is not None:
             observation = samples.env.observation
             valid = valid_steps(samples.env.done, samples.env.valid, until_done=not self.mid_batch_reset)
             if valid is not None:

@@ -10,15 +10,24 @@ from tiers import thinned
 from rlpyt.agents.dqn.multi_input import (
     MultiInputCatDqnAgent,
     MultiInputDqnAgent,
+    MultiInputIqnAgent,
+    MultiInputIqnR2d1Agent,
+    MultiInputIqnR2d1AlternatingAgent,
+    MultiInputQrDqnAgent,
+    MultiInputQrR2d1Agent,
     MultiInputR2d1Agent,
     MultiInputR2d1AlternatingAgent,
 )
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
+from rlpyt.algos.dqn.quantile_r2d1 import QuantileR2D1
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.buffer import torchify_buffer
 
 
 class GuessGymEnv(gymnasium.Env):
@@ -67,15 +76,19 @@ CASES = {
     ),
     "R2D1": (R2D1, OF_R2D1, MultiInputR2d1Agent, {}),
     "R2D1 with a GRU": (R2D1, OF_R2D1, MultiInputR2d1Agent, dict(rnn="gru")),
+    "QR-DQN": (QuantileDQN, dict(batch_size=16, **REPLAY), MultiInputQrDqnAgent, dict(dueling=True)),
+    "IQN": (QuantileDQN, dict(batch_size=16, munchausen=True, **REPLAY), MultiInputIqnAgent, dict(dueling=True, noisy=True)),
+    "QR-R2D1": (QuantileR2D1, OF_R2D1, MultiInputQrR2d1Agent, {}),
+    "IQN-R2D1": (QuantileR2D1, dict(munchausen=True, **OF_R2D1), MultiInputIqnR2d1Agent, dict(noisy=True)),
 }
 
 
-def runner(name, n_steps, **settings):
+def runner(name, n_steps, collector=CpuResetCollector, normalize=False, **settings):
     Algo, algo_settings, AgentCls, model = CASES[name]
     return MinibatchRl(
         algo=Algo(**{**algo_settings, **settings}),
-        agent=AgentCls(model_kwargs=dict(model, image_sizes=16, fc_sizes=16)),
-        sampler=SerialSampler(make_guess, {}, batch_T=4, batch_B=4),
+        agent=AgentCls(model_kwargs=dict(model, image_sizes=16, fc_sizes=16, normalize_observation=normalize)),
+        sampler=SerialSampler(make_guess, {}, batch_T=4, batch_B=4, CollectorCls=collector),
         n_steps=n_steps,
         log_interval_steps=n_steps,
         seed=0,
@@ -83,7 +96,7 @@ def runner(name, n_steps, **settings):
     )
 
 
-@pytest.mark.parametrize("name", thinned(CASES, ["DQN", "R2D1 with a GRU"]))
+@pytest.mark.parametrize("name", thinned(CASES, ["DQN", "R2D1 with a GRU", "IQN", "IQN-R2D1"]))
 def test_unchanged_algorithms_train_them_also_with_masks(name):
     run = runner(name, 96)
     before = None
@@ -101,8 +114,54 @@ def test_unchanged_algorithms_train_them_also_with_masks(name):
     assert all(changed), "in all branches of the network"
 
 
-@pytest.mark.parametrize("AgentCls", [MultiInputDqnAgent, MultiInputR2d1AlternatingAgent])
+@pytest.mark.parametrize("AgentCls", [MultiInputDqnAgent, MultiInputR2d1AlternatingAgent, MultiInputIqnR2d1AlternatingAgent])
 @pytest.mark.parametrize("kind", kinds(["alternating, 2 workers"]))
 def test_alternating_samplers_take_them(kind, AgentCls):
     collected = collect(kind, AgentCls(), EnvCls=make_guess, env={}, T=6, B=4, bootstrap_value=False)
     assert collected.batches[0].env.observation.observation.picture.shape == (6, 4, 1, 8, 8)
+
+
+@pytest.mark.parametrize("collector", [CpuResetCollector, CpuWaitResetCollector])
+@pytest.mark.parametrize("name", ["DQN", "R2D1"])
+def test_vectors_are_normalized_by_the_statistics_of_what_was_replayed(name, collector):
+    run = runner(name, 96, collector, normalize=True)
+    seen, reset = [], run.algo.update
+
+    def update(batch):
+        if run.algo.sequences is None:
+            flags = batch.agent_inputs.observation.observation.flag
+        else:
+            flags = batch.all_observation.observation.flag[: len(batch.done)][batch.valid]
+        seen.extend(flags.flatten().tolist())
+        statistics = run.agent.model.obs_rms  # They include this batch.
+        assert statistics.count == len(seen)
+        np.testing.assert_allclose([float(statistics.mean), float(statistics.var)], [np.mean(seen), np.var(seen)], rtol=1e-6)
+        return reset(batch)
+
+    run.algo.update = update
+    run.train()
+    statistics = run.agent.model.obs_rms
+    assert len(seen) > 40 and 0.2 < statistics.mean < 0.8
+    targets = run.agent.target_model.obs_rms  # Older, like the rest of the target network.
+    assert targets.count == 0
+
+    run.agent.update_target(1)
+    assert torch.equal(targets.exact_mean, statistics.exact_mean) and targets.count == statistics.count
+    heard = []
+    run.agent.model.vector.register_forward_pre_hook(lambda module, inputs: heard.append(inputs[0]))
+    observation = torchify_buffer(run.sampler.samples_np.env.observation[-1])
+    run.agent.reset()
+    run.agent.step(observation, torch.zeros(4, dtype=torch.int64), torch.zeros(4))
+    expected = (observation.observation.flag.numpy() - np.mean(seen)) / np.std(seen)
+    np.testing.assert_allclose(heard[0], expected, rtol=1e-5)
+
+
+def test_statistics_are_those_of_before_where_a_run_goes_on(tmp_path):
+    """A state dict has them, and loading it gives the same Q-values."""
+    run = runner("DQN", 96, normalize=True)
+    run.train()
+    other = runner("DQN", 96, normalize=True)
+    other.agent.initialize(run.agent.env_spaces)
+    other.agent.load_state_dict(run.agent.state_dict())
+    observation = torch.as_tensor(run.sampler.samples_np.env.observation[-1].observation.flag)
+    assert torch.equal(other.agent.model.obs_rms.normalize(observation), run.agent.model.obs_rms.normalize(observation))

@@ -1,9 +1,8 @@
-import math
-
 import numpy as np
 import pytest
 import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, start
+from oracles import h, h_inverse, munchausen_reward, soft_value
 from sequences import random_sequences
 from tiers import thinned
 
@@ -59,14 +58,6 @@ def sequences(algo, seed=0):
     return SamplesFromReplayPri(*samples, torch.rand(B).double() + 0.1, torch.arange(B)) if algo.prioritized_replay else samples
 
 
-def h(x, eps=1e-3):
-    return math.copysign(math.sqrt(abs(x) + 1) - 1, x) + eps * x
-
-
-def h_inverse(z, eps=1e-3):
-    return math.copysign(((math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1, z)
-
-
 def unrolled(model, samples, b, warmup_T, fractions, acting):
     """Quantiles [A,N] at each step after the warm-up, one step at a time; the state is zeroed if an episode ends in the warm-up."""
     state = RnnState(*(x[b : b + 1].transpose(0, 1) for x in samples.init_rnn_state))
@@ -97,12 +88,16 @@ def reference(algo, agent, samples, fractions, target_fractions):
         for t in range(T):
             if alive and samples.valid[W + t, b]:
                 chooser = theta if algo.double_dqn else target
-                best = max(range(N_ACTIONS), key=lambda a: chooser[t + n][a].mean().item())
+                taken, return_ = samples.all_action[W + t + 1, b], samples.return_[W + t, b].item()
+                next_qs = [chooser[t + n][a].mean().item() for a in range(N_ACTIONS)]
+                if algo.munchausen:
+                    return_ += munchausen_reward(algo, [target[t][a].mean().item() for a in range(N_ACTIONS)], taken)
                 y = []
-                for z in target[t + n][best]:
-                    bootstrap = 0.0 if samples.done_n[W + t, b] else algo.discount**n * h_inverse(z.item())
-                    y.append(h(samples.return_[W + t, b].item() + bootstrap))
-                chosen = theta[t][samples.all_action[W + t + 1, b]]
+                for j in range(target[t + n].shape[1]):
+                    values = target[t + n][:, j].tolist()
+                    value = soft_value(algo, values, next_qs) if algo.munchausen else h_inverse(values[np.argmax(next_qs)])
+                    y.append(h(return_ + (0.0 if samples.done_n[W + t, b] else algo.discount**n * value)))
+                chosen = theta[t][taken]
                 for tau, x in zip(fractions[t, b], chosen):
                     for y_j in y:
                         delta = y_j - x
@@ -122,10 +117,12 @@ CASES = [
     dict(kind="iqn", double_dqn=False, dueling=True),
     dict(kind="qr", prioritized_replay=False, delta_clip=0.4, n_step_return=1),
     dict(kind="iqn", warmup_T=0, n_step_return=3),
+    dict(kind="iqn", munchausen=True),
+    dict(kind="qr", munchausen=True, munchausen_temperature=0.4, munchausen_min=-0.3, double_dqn=False),
 ]
 
 
-@pytest.mark.parametrize("case", thinned(CASES, quick=CASES[:2]), ids=str)
+@pytest.mark.parametrize("case", thinned(CASES, quick=[*CASES[:2], CASES[5]]), ids=str)
 def test_loss_gradient_and_priorities_are_those_of_steps_taken_one_by_one(case):
     algo, agent = make(**case)
     samples = sequences(algo)

@@ -1,10 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 import torch
 from envs import CountingEnv
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+from oracles import h, h_inverse, munchausen_reward, soft_value
 from sequences import random_sequences
 from tiers import full, learning, processes, thinned
 
@@ -76,14 +75,6 @@ def sequences(seed=0, n=B, prioritized=True, warmup_T=W, p_done=0.15, state=True
     return SamplesFromReplayPri(*samples, torch.rand(n, dtype=torch.float64) + 0.1, torch.arange(n))
 
 
-def h(x, eps=1e-3):
-    return math.copysign(math.sqrt(abs(x) + 1) - 1, x) + eps * x
-
-
-def h_inverse(z, eps=1e-3):
-    return math.copysign(((math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)) ** 2 - 1, z)
-
-
 def unrolled(model, samples, b, warmup_T):
     """Q-values at every step of one sequence, one step at a time; the warm-up is no part of the graph, and zeroed by a done."""
     state = None
@@ -112,10 +103,15 @@ def reference_loss(algo, agent, samples):
         for t in range(warmup_T, warmup_T + batch_T):
             if alive and samples.valid[t, b]:
                 chooser = qs[t + n].detach() if algo.double_dqn else target_qs[t + n]
-                value = target_qs[t + n][int(chooser.argmax())].item()
+                if algo.munchausen:
+                    value = soft_value(algo, target_qs[t + n].tolist(), chooser.tolist())
+                else:
+                    value = h_inverse(target_qs[t + n][int(chooser.argmax())].item())
                 y = samples.return_[t, b].item()
+                if algo.munchausen:
+                    y += munchausen_reward(algo, target_qs[t].tolist(), int(samples.all_action[t + 1, b]))
                 if not samples.done_n[t, b]:
-                    y += algo.discount**n * h_inverse(value)
+                    y += algo.discount**n * value
                 error = abs(h(y) - qs[t][samples.all_action[t + 1, b]])
                 clip = algo.delta_clip
                 losses = losses + weight * (0.5 * error**2 if clip is None or error <= clip else clip * (error - 0.5 * clip))
@@ -137,6 +133,8 @@ CASES = [
     dict(n_step_return=1),
     dict(warmup_T=0),
     dict(double_dqn=False, delta_clip=1.0, n_step_return=5, prioritized_replay=False),
+    dict(munchausen=True),
+    dict(munchausen=True, munchausen_temperature=0.4, munchausen_alpha=0.7, munchausen_min=-0.3, double_dqn=False, warmup_T=0),
 ]
 
 
@@ -271,7 +269,10 @@ def reference_input_priority(algo, samples, b):
                 break
         if not truncated:
             q = samples.agent.agent_info.q
-            y += discount * h_inverse(q[min(t + algo.n_step_return, n_steps - 1), b].max().item())
+            last = q[min(t + algo.n_step_return, n_steps - 1), b].tolist()
+            y += discount * (soft_value(algo, last, last) if algo.munchausen else h_inverse(max(last)))
+            if algo.munchausen:
+                y += munchausen_reward(algo, q[t, b].tolist(), int(samples.agent.action[t, b]))
             error = abs(h(y) - q[t, b, samples.agent.action[t, b]].item())
             errors.append(error if algo.delta_clip is None else min(error, algo.delta_clip))
         if samples.env.done[t, b]:
@@ -282,7 +283,11 @@ def reference_input_priority(algo, samples, b):
 
 
 @pytest.mark.parametrize("sampler_T", [1, 2, 4, 9])
-@pytest.mark.parametrize("settings", [dict(), dict(n_step_return=1), dict(delta_clip=0.6, pri_eta=0.3, default_priority=7.0)], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [dict(), dict(n_step_return=1), dict(delta_clip=0.6, pri_eta=0.3, default_priority=7.0), dict(munchausen=True)],
+    ids=str,
+)
 @pytest.mark.parametrize("wait_reset", [False, True])
 def test_input_priorities_are_those_of_steps_taken_one_by_one(wait_reset, settings, sampler_T):
     algo, agent = make(not wait_reset, **settings)

@@ -9,6 +9,7 @@ ends the test.
 import itertools
 import math
 import random
+import shlex
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -61,10 +62,11 @@ def scores_again(row, scales, score_of, seed):
 @pytest.mark.timeout(1800)
 def test_the_row_of_the_day_is_still_true(tmp_path, capsys):
     row, seed = draw(TABLE, date.today().isoformat())
-    module, key = row.name.split(":")
+    module, key, *options = shlex.split(row.command)[2:]
+    settings = options[options.index("--set") + 1 :] if "--set" in options else []
 
     def score_of(seed):
-        run_dir = train.build_and_train(module, key, log_dir=str(tmp_path), run_ID=seed, seed=seed)
+        run_dir = train.build_and_train(module, key, log_dir=str(tmp_path), run_ID=seed, seed=seed, settings=settings)
         return results.read_runs([run_dir], TABLE).rows[row.key].scores[-1]
 
     scores = scores_again(row, TABLE.scales, score_of, seed)

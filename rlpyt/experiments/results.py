@@ -13,6 +13,7 @@ import json
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from rlpyt.utils.logging.runs import (
     variant_dir,
 )
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.text import printable
+from rlpyt.utils.text import printable, setting_text
 
 FORMAT = 1
 FEW = 3  # Rows with fewer runs are marked, and have no interval.
@@ -51,7 +52,7 @@ ENOUGH = 5  # Rows with fewer runs are not compared.
 THRESHOLDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the performance profile, in normalized scores
 OURS = "rlpyt"
 CURVES = "curves.csv"
-_CLASS = "class of "
+_CLASS, _ENV = "class of ", "env."
 _COLUMNS = ("row", "seed", "environment steps", "mean return")
 # What makes a row: two runs of a configuration belong to it if they differ only by their seeds, by these settings, and by which synchronous
 # sampler collects. These say where and how fast something is computed, or what is recorded; results stay the same, but for rounding and
@@ -296,14 +297,20 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     if changed is None:
         return row, False
     configuration = params["configuration"]
-    known = labels.rows.get(configuration)
+    row.name = " ".join([configuration, *changed])
+    known = labels.rows.get(row.key)
     if known is not None:
-        row.task, row.algorithm, row.goal = known.task, known.algorithm, known.goal
-    if known is not None and library == OURS and not changed:
-        row.command, row.reference = known.command, known.reference
-    elif library == OURS and not any(change.startswith(_CLASS) for change in changed):
+        return dataclasses.replace(known, n_steps=row.n_steps, runs=[]), True
+    ours, base = labels.rows.get(row.name), labels.rows.get(configuration)
+    if ours is not None:  # The same in rlpyt; this one is of another library.
+        row.task, row.algorithm, row.goal = ours.task, ours.algorithm, ours.goal
+    else:
+        of_algorithm = [change for change in changed if not change.startswith(_ENV)]  # The task says the others.
+        if base is not None and of_algorithm == changed:
+            row.task, row.goal = base.task, base.goal
+        row.algorithm = ", ".join([row.algorithm if base is None else base.algorithm, *of_algorithm])
+    if library == OURS and not any(change.startswith(_CLASS) for change in changed):
         row.command = " ".join(["rlpyt train", *configuration.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])
-    row.name, row.algorithm = " ".join([configuration, *changed]), ", ".join([row.algorithm, *changed])
     return row, True
 
 
@@ -332,7 +339,7 @@ def changes_of(params: Mapping[str, Any]) -> list[str] | None:
     given = flat(stub_to_json({section: config.get(section, {}) for section in sections}))
     taken = flat({section: params[section] for section in sections})
     differing = [name for name in taken if (name not in given or given[name] != taken[name]) and counts(name)]
-    return [f"{name}={taken[name]!r}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))
+    return [f"{name}={setting_text(taken[name])}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))
 
 
 def counts(setting: str) -> bool:
@@ -546,12 +553,14 @@ def _normalized(row: Row, scales: Mapping[str, tuple[float, float]]) -> np.ndarr
 
 
 def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float]]]]]:
-    """Return the curves (steps, returns) of all runs by task, and by algorithm."""
+    """Return the curves (steps, returns) of all runs by task, and by algorithm; with the planned steps if it has several rows."""
     panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
+    n_rows = Counter((row.task, row.label) for row in table.rows.values())
     for row in table.rows.values():
         found = [(run.steps, run.returns) for run in row.runs if run.steps]
+        label = row.label if n_rows[row.task, row.label] == 1 else f"{row.label}, {_steps(row.n_steps)}"
         if found:
-            panels.setdefault(row.task, {}).setdefault(row.label, []).extend(found)
+            panels.setdefault(row.task, {}).setdefault(label, []).extend(found)
     return panels
 
 

@@ -6,6 +6,7 @@ characters. So code that shows them escapes these characters: commands by `show`
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -14,6 +15,7 @@ from typing import Any, TextIO
 from rlpyt.utils.completed import Completed
 
 LINES = "\n\t"  # Allowed in texts of several lines.
+_WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 20_000, 100_000  # characters
 
 
@@ -28,6 +30,12 @@ def printable(text: Any, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def setting_text(value: Any) -> str:
+    """Return a value as ``--set section.name=VALUE`` reads it: a word without quotes, anything else as Python writes it."""
+    is_word = isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in ("true", "false", "none")
+    return value if is_word else repr(value)
 
 
 def encodable(text: str, encoding: str | None = None) -> str:

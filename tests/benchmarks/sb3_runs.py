@@ -1,11 +1,20 @@
 """Train Stable-Baselines3 on the tasks of docs/learning.md, with the settings and the steps of our configurations.
 
     PYTHON tests/benchmarks/sb3_runs.py cartpole:ppo --seeds 0 1 2 3 4 --out sb3_runs
+    PYTHON tests/benchmarks/sb3_runs.py mujoco_ppo:ppo_1M_normalized:Hopper-v5 --seeds 0 1 2 --out sb3_runs
     rlpyt results --add sb3_runs
 
-PYTHON is that of an environment with Stable-Baselines3; rlpyt need not be installed there. Each run is a directory with the progress.csv
-and params.json that `rlpyt results` and `rlpyt plot` read. As in ours, the policy plays 20 episodes in environments of evaluation after
-each interval of the log. It acts as it does in ours, by samples in PPO and by the mean in the others. Runs that are complete are skipped.
+PYTHON is that of an environment with Stable-Baselines3 (for the second line, `stable-baselines3 mujoco`); rlpyt need not be installed
+there. Each run is a directory with the progress.csv and params.json that `rlpyt results` and `rlpyt plot` read. Runs that are complete are
+skipped.
+
+Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log.
+It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the others. On MuJoCo, PPO has no evaluations:
+its score is the mean return of the last 100 training episodes.
+
+What differs: Stable-Baselines3 initializes policies orthogonally (so does ours on MuJoCo alone). Its DQN has no double Q-learning, and its
+epsilon begins to fall at once. Its PPO normalizes advantages in each minibatch. Its clipped value loss is that of the clipped value, and
+not the larger one of both. Its VecNormalize updates its statistics with every step, and ours with every batch.
 """
 
 import argparse
@@ -15,6 +24,7 @@ import json
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import stable_baselines3
@@ -22,20 +32,66 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecNormalize
 
 N_EPISODES = 20
+HALF = 0.5  # Our loss of values is half their squared error.
 PENDULUM = dict(learning_rate=1e-3, buffer_size=50_000, batch_size=128, learning_starts=1000, policy_kwargs=dict(net_arch=[64, 64]))
 NOISE = NormalActionNoise(np.zeros(1), np.full(1, 0.1))  # Of actions from -1 to 1: ours is 0.2, of a torque from -2 to 2.
+MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 TARGET_NOISE = dict(target_policy_noise=0.1, target_noise_clip=0.25)  # Likewise.
 
-# Configuration: class, environment, number of environments, steps, steps until the next row of the log, settings.
+
+class Task(NamedTuple):
+    """A configuration of ours, in the words of Stable-Baselines3.
+
+    Attributes:
+        n_steps: environment steps that are taken: as many as ours, which end with an interval of the log.
+        interval: environment steps until the next row of the log.
+        planned: environment steps that our configuration asks for; None for `n_steps`.
+        normalize: normalize observations and rewards.
+        evaluate: play episodes of evaluation; otherwise the score is that of the last 100 training episodes.
+    """
+
+    algorithm: str
+    env_id: str
+    n_envs: int
+    n_steps: int
+    interval: int
+    settings: dict
+    planned: int | None = None
+    normalize: bool = False
+    evaluate: bool = True
+
+
+def mujoco_ppo(env_id):
+    """The configuration mujoco_ppo:ppo_1M_normalized, for an environment."""
+    settings = dict(
+        n_steps=2048,
+        batch_size=64,
+        n_epochs=10,
+        gamma=0.99,
+        gae_lambda=0.95,
+        learning_rate=lambda left: left * 3e-4,
+        clip_range=lambda left: left * 0.2,
+        clip_range_vf=lambda left: left * 0.2,
+        ent_coef=0.0,
+        vf_coef=HALF * 0.5,
+        max_grad_norm=0.5,
+        policy_kwargs=dict(net_arch=[64, 64], optimizer_kwargs=dict(eps=1e-5)),
+    )
+    return Task("PPO", env_id, 1, 1_003_520, 20_480, settings, planned=1_000_000, normalize=True, evaluate=False)
+
+
+# By configuration, or by configuration and environment.
 TASKS = {
-    "cartpole:ppo": (
+    "cartpole:ppo": Task(
         "PPO",
         "CartPole-v1",
         8,
-        102_144,  # As ours, which end with an interval.
+        102_144,
         4_864,
         dict(
             n_steps=32,
@@ -46,76 +102,135 @@ TASKS = {
             learning_rate=lambda left: left * 1e-3,
             clip_range=lambda left: left * 0.2,
             ent_coef=0.0,
-            vf_coef=0.5,
+            vf_coef=HALF * 0.5,
             max_grad_norm=0.5,
-            policy_kwargs=dict(net_arch=[64, 64]),
+            policy_kwargs=dict(net_arch=[64, 64], optimizer_kwargs=dict(eps=1e-8)),
         ),
+        planned=100_000,
     ),
-    "pendulum:sac": ("SAC", "Pendulum-v1", 1, 20_000, 1_000, PENDULUM),
-    "pendulum:td3": ("TD3", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE, **TARGET_NOISE)),
-    "pendulum:ddpg": ("DDPG", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE)),
+    "cartpole:a2c": Task(
+        "A2C",
+        "CartPole-v1",
+        8,
+        204_672,
+        4_992,
+        dict(
+            n_steps=8,
+            gamma=0.99,
+            gae_lambda=0.95,
+            learning_rate=lambda left: left * 2e-3,
+            ent_coef=0.001,
+            vf_coef=HALF * 0.5,
+            max_grad_norm=1.0,
+            use_rms_prop=False,
+            policy_kwargs=dict(net_arch=[64, 64], optimizer_kwargs=dict(eps=1e-8)),
+        ),
+        planned=200_000,
+    ),
+    "cartpole:dqn": Task(
+        "DQN",
+        "CartPole-v1",
+        4,
+        104_832,
+        4_992,
+        dict(
+            learning_rate=5e-4,
+            buffer_size=50_000,
+            batch_size=64,
+            learning_starts=1000,
+            train_freq=4,  # steps of each environment
+            gradient_steps=4,  # 16 replayed steps for each step
+            target_update_interval=2000,  # environment steps: 500 updates
+            n_steps=5,
+            gamma=0.99,
+            exploration_fraction=5000 / 104_832,
+            exploration_final_eps=0.02,
+            max_grad_norm=10,
+            policy_kwargs=dict(net_arch=[128, 128], optimizer_kwargs=dict(eps=0.01 / 64)),
+        ),
+        planned=100_000,
+    ),
+    "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, PENDULUM),
+    "pendulum:td3": Task("TD3", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE, **TARGET_NOISE)),
+    "pendulum:ddpg": Task("DDPG", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE)),
+    **{f"mujoco_ppo:ppo_1M_normalized:{env_id}": mujoco_ppo(env_id) for env_id in MUJOCO},
 }
-PLANNED = {"cartpole:ppo": 100_000}  # environment steps that our configuration asks for, if others than those taken
 
 
 class Log(BaseCallback):
-    """Writes progress.csv: a row before training, and one after each interval."""
+    """Writes progress.csv: a row before training if there is a score, and one after each interval."""
 
-    def __init__(self, path, env_id, algorithm, interval, seed):
+    def __init__(self, path, task, seed):
         super().__init__()
-        self.interval, self.deterministic = interval, algorithm != "PPO"
+        self.task, self.last = task, None
         self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
         self.writer.writerow(["CumSteps", "ReturnAverage"])  # Times compare in tests/benchmarks/bench_*.py, where both run in turn.
-        self.env = make_vec_env(env_id, N_EPISODES // 2, seed=seed + 10_000)
+        self.env = make_vec_env(task.env_id, N_EPISODES // 2, seed=seed + 10_000) if task.evaluate else None
 
     def _on_training_start(self):
         self.write()
 
     def _on_step(self):
-        if self.num_timesteps % self.interval == 0 and not isinstance(self.model, stable_baselines3.PPO):
-            self.write()
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            self.write_if_due()
         return True
 
-    def _on_rollout_start(self):  # The policy of PPO changes between batches.
-        if self.num_timesteps and self.num_timesteps % self.interval == 0 and isinstance(self.model, stable_baselines3.PPO):
-            self.write()
+    def _on_rollout_start(self):  # The policy of these algorithms changes between batches.
+        if self.num_timesteps and isinstance(self.model, OnPolicyAlgorithm):
+            self.write_if_due()
 
     def _on_training_end(self):
         if self.num_timesteps != self.last:
             self.write()
         self.file.close()
 
+    def write_if_due(self):
+        if self.num_timesteps % self.task.interval == 0:
+            self.write()
+
     def write(self):
         self.last = self.num_timesteps
-        score, _ = evaluate_policy(self.model, self.env, N_EPISODES, deterministic=self.deterministic)
-        self.writer.writerow([self.num_timesteps, score])
-        self.file.flush()
+        score = self.score()
+        if score is not None:
+            self.writer.writerow([self.num_timesteps, score])
+            self.file.flush()
+
+    def score(self):
+        if not self.task.evaluate:
+            returns = [episode["r"] for episode in self.model.ep_info_buffer]  # of up to 100 episodes, not normalized
+            return float(np.mean(returns)) if returns else None
+        deterministic = not isinstance(self.model, OnPolicyAlgorithm)
+        return evaluate_policy(self.model, self.env, N_EPISODES, deterministic=deterministic)[0]
 
 
-def train(task, seed, run_dir):
+def train(name, seed, run_dir, n_steps=None):
     """Train one run, and write its directory."""
-    algorithm, env_id, n_envs, n_steps, interval, settings = TASKS[task]
-    packages = {name: metadata.version(name) for name in ("stable_baselines3", "torch", "numpy", "gymnasium")}
-    planned, python = PLANNED.get(task, n_steps), sys.version.split()[0]
-    record = dict(seed=seed, n_steps=planned, python=python, packages=packages)  # As rlpyt writes it.
+    task = TASKS[name]
+    packages = {package: metadata.version(package) for package in ("stable_baselines3", "torch", "numpy", "gymnasium")}
+    if task.env_id in MUJOCO:
+        packages["mujoco"] = metadata.version("mujoco")
+    record = dict(seed=seed, n_steps=task.planned or task.n_steps, python=sys.version.split()[0], packages=packages)  # As rlpyt writes it.
     params = dict(
-        name=f"sb3_{task.replace(':', '_')}",
+        name=f"sb3_{name.replace(':', '_')}",
         run_ID=seed,
-        configuration=task,
+        configuration=":".join(name.split(":")[:2]),
         library="Stable-Baselines3",
-        algorithm=algorithm,
-        env=dict(id=env_id),
-        command=f"python tests/benchmarks/sb3_runs.py {task}",
+        algorithm=task.algorithm,
+        env=dict(id=task.env_id),
+        command=f"python tests/benchmarks/sb3_runs.py {name}",
         rlpyt=record,
     )
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / "params.json").write_text(json.dumps(params, indent=2) + "\n")
     set_random_seed(seed)
-    env = make_vec_env(env_id, n_envs, seed=seed)
-    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=seed, device="cpu", **copy.deepcopy(settings))
-    model.learn(n_steps, callback=Log(run_dir / "progress.csv", env_id, algorithm, interval, seed))
-    (run_dir / "complete").touch()
+    env = make_vec_env(task.env_id, task.n_envs, seed=seed)
+    if task.normalize:
+        env = VecNormalize(env, gamma=task.settings["gamma"])
+    model = getattr(stable_baselines3, task.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **copy.deepcopy(task.settings))
+    model.learn(n_steps or task.n_steps, callback=Log(run_dir / "progress.csv", task, seed))
+    if n_steps is None:
+        (run_dir / "complete").touch()
 
 
 if __name__ == "__main__":
@@ -123,10 +238,11 @@ if __name__ == "__main__":
     parser.add_argument("tasks", nargs="+", choices=list(TASKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--out", type=Path, default=Path("sb3_runs"))
+    parser.add_argument("--n_steps", type=int, help="end earlier, to see whether everything works")
     args = parser.parse_args()
     for seed in args.seeds:
         for task in args.tasks:
             run_dir = args.out / task.replace(":", "_") / f"run_{seed}"
             if not (run_dir / "complete").exists():
-                train(task, seed, run_dir)
+                train(task, seed, run_dir, args.n_steps)
                 print(run_dir, flush=True)

@@ -66,7 +66,7 @@ def test_the_page_is_what_the_command_makes_of_the_table():
 def test_the_published_table_has_the_configurations_with_all_their_steps():
     table = results.read_table(DOCS / "learning" / "results.json")
     for row in table.rows.values():
-        module, key = row.name.split(":")
+        module, key = row.name.split()[0].split(":")
         assert row.n_steps == configs.load(module).configs[key]["runner"]["n_steps"], row.key
         assert row.runs and all(run.steps for run in row.runs), row.key
         assert row.task in table.scales
@@ -219,6 +219,30 @@ def test_changes_of_a_configuration_are_part_of_the_row_and_of_its_command(tmp_p
     changes = "algo.learning_rate=0.5 model.hidden_sizes=[8]"
     assert key == f"cartpole:ppo {changes}" and row.task == "CartPole-v1"
     assert row.command == "rlpyt train cartpole ppo --set algo.learning_rate=0.5 'model.hidden_sizes=[8]'"
+
+
+def test_a_row_of_another_environment_has_its_own_task(tmp_path):
+    labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))
+    write_run(tmp_path / "run_0", [1, 2], params_of(env=dict(id="Acrobot-v1"), algo=dict(discount=0.5)))
+    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    assert key == "cartpole:ppo algo.discount=0.5 env.id=Acrobot-v1"
+    assert (row.task, row.algorithm, row.goal, row.reference) == ("Acrobot-v1", "PPO (published), algo.discount=0.5", None, "")
+    assert row.command == "rlpyt train cartpole ppo --set algo.discount=0.5 env.id=Acrobot-v1"
+
+
+@pytest.mark.parametrize("library", ["rlpyt", "X"])
+def test_the_words_of_a_row_with_changes_are_those_of_the_table(library, tmp_path):
+    name = "cartpole:ppo env.id=Acrobot-v1"
+    labels = table_of(Row(name, "Acrobot", "PPO", 100, "rlpyt train it", goal=-100, reference="by others"))
+    write_run(tmp_path / "run_0", [1, 2, 3], dict(params_of(env=dict(id="Acrobot-v1")), library=library, command="python theirs.py"))
+    (row,) = results.read_runs([tmp_path], labels).rows.values()
+    assert (row.name, row.task, row.algorithm, row.goal) == (name, "Acrobot", "PPO", -100)
+    assert (row.command, row.reference) == (("rlpyt train it", "by others") if library == "rlpyt" else ("python theirs.py", ""))
+
+
+def test_curves_of_one_algorithm_and_different_lengths_are_two_lines():
+    rows = [row_of("a", 1), row_of("b", 1, n_steps=2000), row_of("c", 1, algorithm="A2C")]
+    assert list(results.curves(table_of(*rows))["Task"]) == ["PPO, 100", "PPO, 2k", "A2C"]
 
 
 def recorded(**classes):

@@ -2,7 +2,8 @@
 
 import io
 
-from rlpyt.utils.text import LINES, encodable, printable, shortened, show, table, traceback_of
+from rlpyt.experiments.build import read_value
+from rlpyt.utils.text import LINES, encodable, printable, setting_text, shortened, show, table, traceback_of
 
 ROWS = [("run", "steps", "log"), ("a", "1,000", "data"), ("longest", "2", "")]
 
@@ -25,6 +26,13 @@ def test_what_is_not_printable_is_escaped():
     assert printable("\x1b[2J\x07\u202e\x9b\udcff\n\t") == r"\x1b[2J\x07\u202e\x9b\udcff\n\t"
     assert printable("a\n\tb\r", keep=LINES) == "a\n\tb" + r"\r"
     assert encodable("→\udcff") == "→" + r"\udcff" and encodable("→", "ascii") == r"\u2192"
+
+
+def test_a_setting_is_written_as_the_command_line_reads_it():
+    words = ["HalfCheetah-v5", "a", "true", "None", "1e5", "4", "a b", "", "x'", "nan", "ale_py.env"]
+    values = [*words, 1, 0.5, None, True, [1, "a"], dict(a=1)]
+    assert [read_value(setting_text(value)) for value in values] == values
+    assert setting_text("HalfCheetah-v5") == "HalfCheetah-v5" and setting_text("true") == "'true'"
 
 
 def test_tables_escape_what_is_in_them():

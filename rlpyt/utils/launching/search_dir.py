@@ -20,6 +20,7 @@ from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.halving import WORST, Trial, ranked
 from rlpyt.utils.launching.journal import JOURNAL, History, read_journal
 from rlpyt.utils.launching.space import Space
+from rlpyt.utils.text import setting_text
 
 SEARCH, BEST = "search.json", "best.json"
 _MAY_CHANGE = ("affinity_code", "n_trials", "cwd")
@@ -122,7 +123,8 @@ class Search:
         """Return the command that trains with the settings of a trial; None if the search was given no such command."""
         if not self.settings.train_command:
             return None
-        settings = [f"{section}.{name}={value!r}" for section, values in self.variant(trial).items() for name, value in values.items()]
+        variant = self.variant(trial)
+        settings = [f"{section}.{name}={setting_text(value)}" for section, values in variant.items() for name, value in values.items()]
         return shlex.join([*self.settings.train_command, *settings])
 
     def trial_dir(self, trial: Trial) -> Path:

@@ -6,14 +6,15 @@ import signal
 import sys
 from pathlib import Path
 
-import hypothesis
 import pytest
+
+sys.dont_write_bytecode = False  # Else each process of tests rewrites the assertions of all tests and of hypothesis anew, for ten seconds,
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # and what tests start compiles rlpyt anew.
+
+import hypothesis  # noqa: E402  # After that, since pytest rewrites its assertions too.
 
 hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
 hypothesis.settings.load_profile("tests")
-
-sys.dont_write_bytecode = False  # Else each process of tests rewrites the assertions of all tests anew, for ten seconds,
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # and what tests start compiles rlpyt anew.
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the processors:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
@@ -64,6 +65,16 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage meanwhile, since next to nothing of what imports and tests take is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session):

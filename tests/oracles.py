@@ -143,7 +143,8 @@ class NaiveReplay:
 
     def valid_steps(self):
         """Numbers of the steps for which every row that a transition reads is in memory."""
-        return [i for i in range(self.written) if all(self.in_memory(j) for j in range(i - self.forward, i + self.n_step + 1))]
+        steps = range(max(self.written - self.T, 0), self.written)  # None before is in memory.
+        return [i for i in steps if all(self.in_memory(j) for j in range(i - self.forward, i + self.n_step + 1))]
 
     def drawable(self):
         """Pairs (number, environment) of what may be replayed."""

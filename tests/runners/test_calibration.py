@@ -341,7 +341,7 @@ def test_load_changes_only_runs_that_need_not_repeat(seed, busy, n_threads, n_la
     with torch_with(4, monkeypatch) as set_to:
         for now, expected, directory in ((busy, n_threads, tmp_path / "a"), (0.0, n_later, tmp_path / "b")):
             monkeypatch.setattr(calibration, "busy_processors", lambda now=now: now)
-            runner = build(affinity=dict(workers_cpus=[0]), seed=seed)
+            runner = build(affinity=dict(workers_cpus=[0]), seed=seed, n_steps=256)
             trained(directory, runner)
             assert runner.choices[THREADS] == expected == recorded(directory)[THREADS] == set_to[-1]
 
@@ -349,9 +349,9 @@ def test_load_changes_only_runs_that_need_not_repeat(seed, busy, n_threads, n_la
 def test_later_runs_in_a_process_do_not_have_the_threads_of_earlier_ones(monkeypatch, tmp_path):
     answering(monkeypatch, -1)
     with torch_with(2, monkeypatch) as set_to:
-        trained(tmp_path / "a", build(affinity={}))
+        trained(tmp_path / "a", build(affinity={}, n_steps=256))
         assert set_to[-1] == 1
-        trained(tmp_path / "b", build(affinity={}, calibrate=False))
+        trained(tmp_path / "b", build(affinity={}, calibrate=False, n_steps=256))
         assert set_to[-1] == 2
 
 
@@ -370,9 +370,9 @@ def test_a_resumed_run_has_the_threads_of_its_snapshot_unless_the_user_says_othe
 def test_the_affinitys_threads_measure_even_if_an_earlier_run_chose_as_many(monkeypatch, tmp_path):
     answering(monkeypatch, -1)
     with torch_with(2, monkeypatch) as set_to:
-        trained(tmp_path / "a", build(affinity={}))
+        trained(tmp_path / "a", build(affinity={}, n_steps=256))
         assert set_to[-1] == 1, "chosen"
         threads = []
         monkeypatch.setattr(minibatch_rl, "calibrate", lambda *args, **kwargs: threads.append(set_to[-1]) or {})
-        trained(tmp_path / "b", build(affinity=dict(master_torch_threads=1)))
+        trained(tmp_path / "b", build(affinity=dict(master_torch_threads=1), n_steps=256))
         assert threads == [1]

@@ -73,9 +73,9 @@ MUTANTS = [
         "the reward of the last episode is given to the agent in training",
     ),
     Mutant(
-        "algos/pg/a2c.py",
-        "* value_loss - self.entropy_loss_coeff * entropy",
-        "* value_loss + self.entropy_loss_coeff * entropy",
+        "algos/pg/base.py",
+        "loss - coeff * entropy if",
+        "loss + coeff * entropy if",
         "algos/pg/test_a2c.py",
         "entropy is made small",
     ),

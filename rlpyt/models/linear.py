@@ -190,8 +190,14 @@ def onednn_is_available() -> bool:
 
 @functools.cache
 def packs() -> bool:
-    """Whether torch has the functions of oneDNN that pack a weight and multiply with it."""
-    return onednn_is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    """Whether torch has the functions of oneDNN that pack a weight and multiply with it, and the processor instructions that they need."""
+    if not onednn_is_available() or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+        return False
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16, dtype=torch.bfloat16), None)
+    except RuntimeError:  # A processor without AVX-512.
+        return False
+    return True
 
 
 # From this many calls on, packing saves more than it costs: it takes as long as two to four calls.

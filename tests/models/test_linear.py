@@ -63,7 +63,7 @@ def test_other_dtypes_and_autocast_are_left_to_torch(onednn):
     torch.testing.assert_close(ours.double()(x.double()), plain.double()(x.double()))
 
 
-@pytest.mark.skipif(not linear.packs(), reason="this torch has no oneDNN")
+@pytest.mark.skipif(not linear.packs(), reason="this torch or this processor does not pack weights")
 class TestPackedInBfloat16:
     @pytest.fixture
     def layer(self, monkeypatch):

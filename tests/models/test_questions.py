@@ -47,6 +47,7 @@ def test_large_products_of_all_sizes_are_asked_for_and_small_ones_are_not():
 
 
 @needs_onednn
+@pytest.mark.skipif(not linear.packs(), reason="this torch or this processor does not pack weights")
 def test_bfloat16_is_the_default_where_it_is_allowed():
     found = asked([MlpModel(100, [512, 256], 4)], trained_rows=[], acting_rows=[8], acting_bf16=True)
     assert found["acting", 8, 512, 256].alternatives[0] == "bfloat16"
@@ -182,7 +183,7 @@ def test_what_was_chosen_for_acting_comes_before_what_was_chosen_for_training(mo
     assert not by_onednn
 
 
-@pytest.mark.skipif(not linear.packs(), reason="this torch has no oneDNN")
+@pytest.mark.skipif(not linear.packs(), reason="this torch or this processor does not pack weights")
 @pytest.mark.parametrize("answer, packed", [(None, True), ("bfloat16", True), ("weight_first", False), ("blas", False)])
 def test_a_weight_is_packed_in_bfloat16_unless_float32_was_chosen(answer, packed):
     adopt({} if answer is None else {"acting 64 128 256": answer})

@@ -98,3 +98,9 @@ def takes(make: Callable, name: str) -> bool:
     """Return whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
     arguments = arguments_of(make)
     return name in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())
+
+
+def needs(make: Callable, name: str) -> bool:
+    """Return whether a function or class must be given an argument of this name, since it has no default."""
+    argument = arguments_of(make).get(name)
+    return argument is not None and argument.default is argument.empty

@@ -66,6 +66,13 @@ def test_models_of_sac_are_made_without_sizes_that_they_do_not_take():
     assert isinstance(agent.q2_model, QModel)
 
 
+def test_other_settings_of_models_leave_the_sizes_those_of_the_agent():
+    agent = SacAgent(model_kwargs=dict(batch_renorm=True), q_model_kwargs=dict(hidden_sizes=[8]))
+    assert agent.model_kwargs == dict(batch_renorm=True, hidden_sizes=[256, 256])
+    assert agent.q_model_kwargs == dict(hidden_sizes=[8])
+    agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+
+
 def test_an_agent_without_values_is_refused_where_they_are_needed():
     with pytest.raises(ValueError, match="needs an agent that estimates values, such as MlpFfAgent.*SacAgent has no method `value`"):
         train(PPO(), SacAgent(action_squash=2.0), "Pendulum-v1")

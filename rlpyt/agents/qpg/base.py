@@ -17,7 +17,7 @@ from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, parameters_of, unwrap_ddp, update_state_dict
 from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.quick_args import needs, save__init__args, takes
 from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_int import SharedInt
 
@@ -38,7 +38,8 @@ class QpgAgent(BaseAgent):
     Args:
         ModelCls: class of the policy.
         QModelCls: class of the Q-functions, which also take an action and return [*lead].
-        model_kwargs, q_model_kwargs: their keyword arguments except observation_shape and action_size; None means `hidden_sizes`.
+        model_kwargs, q_model_kwargs: their keyword arguments except observation_shape and action_size. Without hidden_sizes in
+            them, these are the agent's.
         initial_model_state_dict: a `state_dict` of such an agent.
     """
 
@@ -63,9 +64,11 @@ class QpgAgent(BaseAgent):
         save__init__args(locals())
         classes = {"model_kwargs": "ModelCls", **{kwargs_name: cls_name for cls_name, kwargs_name in self.settings_names.values()}}
         for kwargs_name, cls_name in classes.items():
-            if getattr(self, kwargs_name) is None:
-                takes_sizes = takes(getattr(self, cls_name), "hidden_sizes")
-                setattr(self, kwargs_name, dict(hidden_sizes=list(self.hidden_sizes)) if takes_sizes else {})
+            kwargs, make, sizes = getattr(self, kwargs_name), getattr(self, cls_name), dict(hidden_sizes=list(self.hidden_sizes))
+            if kwargs is None:
+                setattr(self, kwargs_name, sizes if takes(make, "hidden_sizes") else {})
+            elif needs(make, "hidden_sizes"):
+                setattr(self, kwargs_name, {**sizes, **kwargs})
         super().__init__()
         self.min_itr_learn = 0
         self._q_frozen = self._q_joint = False

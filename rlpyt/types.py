@@ -277,7 +277,7 @@ class Agent(Protocol):
 
 
 class CompletedAgent(Completed):
-    """Any agent, with the attributes of `Agent` that samplers do without.
+    """Any agent, with the attributes that samplers and algorithms do without.
 
     Attributes:
         clip_actions: as in `Agent`.
@@ -285,6 +285,8 @@ class CompletedAgent(Completed):
         acting_for: as in `Agent`; None if the agent cannot act for some columns alone.
         remembers_envs: whether `reset_one` has anything to forget; if not, samplers do not call it.
         value: method that returns the value estimates of policy gradient agents; None for others.
+        update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it has none.
+        normalizes_observations: whether it has such statistics now, if it has the method.
     """
 
     clip_actions: bool = False
@@ -292,6 +294,8 @@ class CompletedAgent(Completed):
     acting_for: Callable[..., AbstractContextManager[None]] | None = None
     remembers_envs: bool = True
     value: Callable[..., Any] | None = None
+    update_obs_rms: Callable[[Any], None] | None = None
+    normalizes_observations: bool = True
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Prepare to act. The default does nothing."""

@@ -24,28 +24,15 @@ from rlpyt.algos.optimizers import (
 )
 from rlpyt.algos.schedules import Schedule, factor_at
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.types import BatchSpec
+from rlpyt.types import BatchSpec, CompletedAgent
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
-from rlpyt.utils.completed import Completed
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.packing import PackedCopies
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import check_attributes, checked, declared_by
-
-
-class CompletedAgent(Completed):
-    """An agent, which need not be one of ours, with its optional methods that algorithms call.
-
-    Attributes:
-        update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it does not.
-        normalizes_observations: whether it has such statistics now.
-    """
-
-    update_obs_rms: Callable[[Any], None] | None = None
-    normalizes_observations: bool = True
 
 
 def normalization_of(agent: Any) -> Callable[[Any], None] | None:

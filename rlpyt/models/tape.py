@@ -31,7 +31,7 @@ from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.structures import leaves_of, map_structure
 
 CALLS_BEFORE = 32  # Calls of a model with inputs of the same shapes before it is recorded, which takes as long as some ten of them.
-MOST_TAPES = 16  # of an agent
+MOST_TAPES = 16  # of an agent: so many sets of shapes, the first ones
 MOST_ELEMENTS = 2**20  # of a tensor; of a larger one, the operations take much longer than the code around them.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -62,9 +62,9 @@ class Tape:
         try:
             self._record(model, inputs)
             self._prove(leaves_of(inputs), random_state)
-        except NotRepeatable:
-            torch.set_rng_state(random_state)  # The model will be called again.
-            raise
+        except Exception as error:  # Of the model itself, too, which will be called again.
+            torch.set_rng_state(random_state)
+            raise NotRepeatable(str(error)) from error
 
     def _record(self, model: torch.nn.Module, inputs: tuple) -> None:
         self._signature = Signature.of(model)
@@ -173,7 +173,9 @@ class Tapes:
 
     def _counted(self, key: tuple, n_calls: int, model: torch.nn.Module, inputs: tuple) -> Any:
         """Call the model after `n_calls` such calls, and record the call if these are enough."""
-        if n_calls == 0 and (len(self._tapes) >= MOST_TAPES or not all(map(_may_be_repeated, modules_of(model)))):
+        if n_calls == 0 and len(self._tapes) >= MOST_TAPES and key not in self._tapes:
+            return model(*inputs)
+        if n_calls == 0 and not all(map(_may_be_repeated, modules_of(model))):
             self._tapes[key] = None
         elif n_calls < CALLS_BEFORE:
             self._tapes[key] = n_calls + 1
@@ -262,10 +264,7 @@ class _Operation(NamedTuple):
         if name in WITH_OUT:
             return functools.partial(getattr(torch, name), *args, **kwargs, out=result)
         if name in AS_OTHERS:
-            try:
-                return AS_OTHERS[name](result, *args)
-            except RuntimeError as error:
-                raise NotRepeatable(f"it does {function} in another way") from error
+            return AS_OTHERS[name](result, *args)
         if name in COPIED:
             return functools.partial(_do_and_copy, self)
         raise NotRepeatable(f"it does {function}")

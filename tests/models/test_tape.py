@@ -215,6 +215,44 @@ def test_models_that_a_tape_cannot_stand_for_are_always_called(Model):
     assert calls_of(Model(), 8) == 8 + extra
 
 
+class Fails(Counted):
+    """A model whose third call fails."""
+
+    static_forward = True
+
+    def forward(self, observation, prev_action, prev_reward):
+        self.n_calls[0] += 1
+        if self.n_calls[0] in (3, 4):  # The attempt to record it, and the call itself.
+            raise ArithmeticError("planned")
+        return self.layer(observation)
+
+
+def test_an_error_of_a_model_is_the_models():
+    model, tapes = Fails(), Tapes()
+    with pytest.raises(ArithmeticError, match="planned"):
+        calls_of(model, 8, tapes)
+    assert calls_of(model, 5, tapes) == 5
+
+
+class Sums(Counted):
+    """Does operations with variants that cannot write into given memory."""
+
+    static_forward = True
+
+    def forward(self, observation, prev_action, prev_reward):
+        self.n_calls[0] += 1
+        return observation.sum() + observation.mean() + observation.std()
+
+
+def test_operations_without_such_a_variant_leave_the_model_as_it_is():
+    model = Sums()
+    with torch.no_grad():
+        expected = model(*INPUTS)
+        tapes = Tapes()
+        model.eval()
+        assert all(torch.equal(tapes(model, INPUTS), expected) for _ in range(8))
+
+
 @no_grad
 def test_a_failed_recording_leaves_the_random_numbers_as_they_were():
     model = Draws().eval()
@@ -363,7 +401,8 @@ def test_shapes_and_modes_have_separate_tapes_up_to_a_limit():
         for mode in ("sample", "eval"):
             for _ in range(4):
                 assert torch.equal(tapes(model, inputs, mode), model(*inputs))
-    assert sum(isinstance(each, Tape) for each in tapes._tapes.values()) == tape.MOST_TAPES
+    assert len(tapes._tapes) == tape.MOST_TAPES
+    assert all(isinstance(each, Tape) for each in tapes._tapes.values())
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda tapes: pickle.loads(pickle.dumps(tapes))])

@@ -287,6 +287,7 @@ class CompletedAgent(Completed):
         value: method that returns the value estimates of policy gradient agents; None for others.
         update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it has none.
         normalizes_observations: whether it has such statistics now, if it has the method.
+        update_target: moves target networks towards the models, or copies the models without an argument; None if the agent has none.
     """
 
     clip_actions: bool = False
@@ -296,6 +297,7 @@ class CompletedAgent(Completed):
     value: Callable[..., Any] | None = None
     update_obs_rms: Callable[[Any], None] | None = None
     normalizes_observations: bool = True
+    update_target: Callable[..., None] | None = None
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Prepare to act. The default does nothing."""

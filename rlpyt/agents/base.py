@@ -19,6 +19,7 @@ from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
+from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.tape import Tapes
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, modules_of, unwrap_ddp, update_state_dict
 from rlpyt.spaces.masked import split, without_mask
@@ -434,7 +435,10 @@ class BaseAgent(Recorded):
     def normalizes_observations(self) -> bool:
         """Whether `update_obs_rms` does anything: the model has running statistics, or a subclass or user has replaced the method."""
         is_replaced = "update_obs_rms" in vars(self) or type(self).update_obs_rms is not BaseAgent.update_obs_rms
-        return is_replaced or has_all(unwrap_ddp(self.model), "update_obs_rms")
+        model = unwrap_ddp(self.model)
+        if is_replaced or not is_of_rlpyt(type(model)):
+            return is_replaced or has_all(model, "update_obs_rms")
+        return any(isinstance(module, RunningMeanStdModel) for module in modules_of(model))
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device: observations without mask, discrete previous actions one-hot if the model uses them."""
@@ -514,6 +518,7 @@ class BaseAgent(Recorded):
             n_steps: number of calls to come; None for many.
         """
         self._unpack()  # Some agents extend the modes, and do not call the methods of this class.
+        self._tapes.check()
         if self.acting_bf16 and self.device.type == "cpu" and has_bf16(self.device):
             self._packed_layers = pack_layers(unwrap_ddp(self.model), B, n_steps)
 

@@ -41,6 +41,13 @@ def normalization_of(agent: Any) -> Callable[[Any], None] | None:
     return completed.update_obs_rms if completed.normalizes_observations else None
 
 
+def start_targets(agent: Any) -> None:
+    """Copy an agent's models to its target networks, if it has any. Before learning begins, only statistics of observations differ."""
+    update_target = CompletedAgent(agent).update_target
+    if update_target is not None:
+        update_target()
+
+
 class RlAlgorithm(Recorded):
     """Trains an agent on samples, for example by gradient descent on a loss of its model's outputs.
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.base import RlAlgorithm, normalization_of, read_opt_info
+from rlpyt.algos.base import RlAlgorithm, normalization_of, read_opt_info, start_targets
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.schedules import Schedule
@@ -422,6 +422,8 @@ class ReplayAlgorithm(RlAlgorithm):
                 batch, ids = self._sample_batch()
             if add_to_statistics is not None:
                 add_to_statistics(self.replayed_observations(batch))
+                if self.update_counter == 0:
+                    start_targets(self.agent)
             opt_info, priorities = self._update(batch)
             if priorities is not None:
                 with self._replay_watch:

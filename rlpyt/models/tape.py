@@ -6,13 +6,13 @@ its model is called again and again with inputs of the same shapes. So a `Tape` 
     record    model(*inputs)  ──each operation──►  calls: [addmm(..., out=), tanh(..., out=), ...]; views stay as they are
     repeat    inputs ──copied into the recorded ones──►  all calls, in order  ──►  copies of the recorded outputs
 
-Operations, their order and their results are those of the model, to the last bit. They read parameters where these are, so a tape needs no
-news of training. Random numbers are drawn anew.
+Operations, their order and their results are those of the model, to the last bit. They read parameters in place, so they see every step of
+an optimizer. Random numbers are drawn anew.
 
-A tape can stand for a model that does the same operations in every call, whatever the values. Models of `rlpyt.models` and modules of
-``torch.nn`` do. A user's class says so by ``static_forward = True``. `Tapes` notices when parameters move to other memory. When the agent's
-mode changes, it also looks for other modules, parameters, hooks and settings. A model that is large, or does something that is not in the
-tables below, is called as it is.
+A tape can stand for a model that does the same operations of torch in every call, whatever the values. Models of `rlpyt.models` and modules
+of ``torch.nn`` do. A user's class says so by ``static_forward = True``. `Tapes` notices when parameters move to other memory. When the
+agent's mode changes, it also compares modules and all that they hold. A model that is large or compiled, or does something that is not in
+the tables below, is called as it is.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rlpyt.utils import choices
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.structures import leaves_of, map_structure
 
-CALLS_BEFORE = 32  # Calls of a model with inputs of the same shapes before it is recorded, which takes as long as some ten of them.
-MOST_TAPES = 16  # of an agent: so many sets of shapes, the first ones
+CALLS_BEFORE = 32  # Calls of a model with inputs of the same shapes, before it is recorded. Recording takes as long as ten to twenty calls.
+MOST_TAPES = 16  # of an agent; models are called as they are for further sets of shapes
 MOST_ELEMENTS = 2**20  # of a tensor; of a larger one, the operations take much longer than the code around them.
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 Call = Callable[[], Any]
 
@@ -61,20 +61,20 @@ class Tape:
         random_state = torch.get_rng_state()
         try:
             self._record(model, inputs)
-            self._prove(leaves_of(inputs), random_state)
+            self._prove(model, inputs, random_state)
         except Exception as error:  # Of the model itself, too, which will be called again.
             torch.set_rng_state(random_state)
             raise NotRepeatable(str(error)) from error
 
     def _record(self, model: torch.nn.Module, inputs: tuple) -> None:
-        self._signature = Signature.of(model)
+        self._signature = Signature(model)
         kept = map_structure(torch.clone, inputs)
         with _Recorder() as recorder:
             self._outputs = model(*kept)
         leaves = leaves_of(self._outputs)
         if not all(isinstance(output, torch.Tensor) for output in leaves):
             raise NotRepeatable("an output is not a tensor")
-        self._is_flat = type(self._outputs) is tuple and len(leaves) == len(self._outputs)
+        self._is_flat = type(self._outputs) is tuple and all(isinstance(output, torch.Tensor) for output in self._outputs)
         self.first = map_structure(torch.clone, self._outputs)
         own = {_memory(leaf) for leaf in leaves_of(kept)}  # Addresses of what is written when the tape is repeated.
         read = {_memory(leaf) for leaf in leaves}
@@ -112,22 +112,31 @@ class Tape:
     def _current_addresses(self) -> list[int]:
         return [tensor.data_ptr() for tensor in self._parameters]
 
-    def _prove(self, leaves: list[torch.Tensor], random_state: torch.Tensor) -> None:
-        """Raise NotRepeatable if the tape returns other outputs for the recorded inputs than the model."""
+    def _prove(self, model: torch.nn.Module, inputs: tuple, random_state: torch.Tensor) -> None:
+        """Raise NotRepeatable if the tape returns other outputs than the model, for inputs that differ from the recorded ones."""
         after = torch.get_rng_state()
+        others = map_structure(_others_like, inputs)
         torch.set_rng_state(random_state)
-        again = self.repeat(leaves)
-        is_same = torch.equal(after, torch.get_rng_state())
+        expected, expected_state = model(*others), torch.get_rng_state()
+        torch.set_rng_state(random_state)
+        found, found_state = self.repeat(leaves_of(others)), torch.get_rng_state()
         torch.set_rng_state(after)
-        pairs = zip(leaves_of(self.first), leaves_of(again))
-        if not is_same or not all(torch.equal(*pair) for pair in pairs):
+        pairs = zip(leaves_of(expected), leaves_of(found), strict=True)
+        if not torch.equal(expected_state, found_state) or not all(torch.equal(*pair) for pair in pairs):
             raise NotRepeatable("when it was repeated, its outputs were others")
+
+
+def _others_like(values: torch.Tensor) -> torch.Tensor:
+    """Return other values of the same kind: they are possible inputs wherever these are."""
+    if values.is_floating_point():
+        return values * 0.5 + 0.25
+    return values.flip(0) if values.dim() else values.clone()
 
 
 class Tapes:
     """The tapes of an agent: one for each mode, and each set of shapes, in which its model is called often.
 
-    Copies and pickles of it are empty, since a tape belongs to the memory of one model in one process.
+    Copies and pickles of it are empty, since a tape belongs to the memory of one model in one process. One thread at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -156,7 +165,10 @@ class Tapes:
         if model is not self._model:
             self._model, self._tapes, self._checked = model, {}, set()
         leaves = leaves_of(inputs)
-        key = (mode, *[(leaf.shape, leaf.dtype) for leaf in leaves])
+        try:
+            key = (mode, *[(leaf.shape, leaf.dtype) for leaf in leaves])
+        except AttributeError:  # An agent gives its model something else than tensors.
+            return model(*inputs)
         tape = self._tapes.get(key, 0)
         if isinstance(tape, Tape):
             if tape.finds_parameters() and (key in self._checked or self._check(key, tape, model)):
@@ -188,38 +200,49 @@ class Tapes:
         return model(*inputs)
 
 
-class Signature(NamedTuple):
-    """What a tape takes for granted."""
+class Signature:
+    """What a tape takes for granted: modules and all that they hold, and choices of how to compute."""
 
-    parts: list  # modules, parameters, buffers
-    settings: list  # names and values
-
-    @classmethod
-    def of(cls, model: torch.nn.Module) -> Signature:
-        """Return the signature of a model as it is now."""
-        signature = cls([], [])
-        for module in modules_of(model):
-            signature.parts.extend([module, *module._parameters.values(), *module._buffers.values()])
-            signature.settings.append(_may_be_repeated(module))
-            signature.settings.extend([item for item in vars(module).items() if type(item[1]) in _SETTINGS])
-        signature.settings.extend(choices.current().items())
-        return signature
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._objects = [each for module in modules_of(model) for each in _objects_in(module)]
+        self._parts = self._parts_of(model)
+        self._choices = choices.adopted()
 
     def is_that_of(self, model: torch.nn.Module) -> bool:
         """Return whether a model still has this signature."""
-        parts, settings = Signature.of(model)
-        return len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts)) and settings == self.settings
+        parts = self._parts_of(model)
+        return len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)) and choices.adopted() == self._choices
+
+    def _parts_of(self, model: torch.nn.Module) -> list:
+        parts: list = []
+        for module in modules_of(model):
+            own = vars(module)
+            parts += (module, *own.values(), *own["_parameters"].values(), *own["_buffers"].values())
+            for name in _HOOKS:
+                parts += own[name].values()
+        for each in self._objects:
+            parts += vars(each).values()
+        return parts
 
 
-_SETTINGS = (bool, int, float, str, type(None))
+def _objects_in(holder: Any) -> list[Any]:
+    """Return what a module holds that has attributes itself, such as a distribution and its parts; without modules and tensors."""
+    found: list = []
+    for value in vars(holder).values():
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            is_object = hasattr(each, "__dict__") and not isinstance(each, (torch.nn.Module, torch.Tensor, dict)) and not callable(each)
+            if is_object and each not in found:
+                found += [each, *_objects_in(each)]
+    return found
 
 
 def _may_be_repeated(module: torch.nn.Module) -> bool:
     """Return whether a module does the same operations in every call, as far as its class tells."""
-    own = vars(module)
-    if "forward" in own or any(own[name] for name in _HOOKS):
+    own, cls = vars(module), type(module)
+    if "forward" in own or own.get("_compiled_call_impl") is not None or any(own[name] for name in _HOOKS):
+        return False  # Compiled code must not run while operations are recorded: torch would never use it again.
+    if not all(is_of_rlpyt(type(value)) for value in _objects_in(module)):
         return False
-    cls = type(module)
     return cls.__module__.startswith("torch.nn.modules.") or is_of_rlpyt(cls) or bool(vars(cls).get("static_forward"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import normalization_of
+from rlpyt.algos.base import normalization_of, start_targets
 from rlpyt.algos.qpg.base import CompletedQAgent
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.minari import from_minari
@@ -79,6 +79,8 @@ class OfflineRl(MinibatchRlEval):
             algo.append(samples)
             if add_to_statistics is not None and self._draws is None:  # A resumed run has the statistics already.
                 add_to_statistics(samples.env.observation)
+        if add_to_statistics is not None and self._draws is None:
+            start_targets(self.agent)
         self._append_blank(n_after, episodes)
         algo.min_itr_learn, algo.updates_per_optimize = 0, 1
         algo.start_with_empty_replay(0)  # A resumed run does not wait for samples either.

@@ -64,6 +64,11 @@ def current() -> dict[str, Answer]:
     return {_text(question): answer for question, answer in _chosen.items()}
 
 
+def adopted() -> dict[Question, Answer]:
+    """Return the answers in this process by question."""
+    return dict(_chosen)
+
+
 @contextmanager
 def trying(question: Question, answer: Answer) -> Iterator[None]:
     """Within this context, `answer` is chosen."""

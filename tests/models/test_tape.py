@@ -1,6 +1,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,25 +11,31 @@ from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.base import PgAgent
+from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.distributions.categorical import Categorical
+from rlpyt.distributions.composite import Composite as CompositeDistribution
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models import tape
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
-from rlpyt.models.linear import Linear
+from rlpyt.models.linear import Linear, PackedWeight
 from rlpyt.models.mlp import MlpModel
+from rlpyt.models.pg.mlp_composite_model import MlpCompositeFfModel
 from rlpyt.models.pg.mlp_ff_model import MlpFfModel
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.tape import NotRepeatable, Tape, Tapes
+from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils import choices
 from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.structures import leaves_of
 
 VECTORS, IMAGES, BYTES = FloatBox(-1, 1, (5,)), IntBox(0, 256, (1, 36, 36), dtype="uint8"), IntBox(0, 256, (2, 3), dtype="uint8")
@@ -190,6 +197,7 @@ class Draws(Counted):
         return torch.rand(3) + torch.randperm(3)
 
 
+RECORDED = 4  # Two calls, a recorded one, and one with which the tape is compared.
 INPUTS = torch.randn(4, 5), torch.zeros(4, 2), torch.zeros(4)
 
 
@@ -205,7 +213,7 @@ def calls_of(model, n=8, tapes=None, **changed):
 
 def test_a_model_is_called_until_it_is_recorded_and_never_afterwards():
     model, tapes = Counted(), Tapes()
-    assert calls_of(model, 8, tapes) == 3  # two calls, and the recorded one
+    assert calls_of(model, 8, tapes) == RECORDED
     assert calls_of(model, 8, tapes) == 0
 
 
@@ -213,6 +221,96 @@ def test_a_model_is_called_until_it_is_recorded_and_never_afterwards():
 def test_models_that_a_tape_cannot_stand_for_are_always_called(Model):
     extra = Model is not Undeclared  # The attempt to record it.
     assert calls_of(Model(), 8) == 8 + extra
+
+
+class UsesNumpy(Counted):
+    """Computes outside of torch, where nothing is recorded."""
+
+    static_forward = True
+
+    def forward(self, observation, prev_action, prev_reward):
+        self.n_calls[0] += 1
+        return torch.from_numpy(observation.numpy() * 2)
+
+
+class UsesLists(UsesNumpy):
+    static_forward = True
+
+    def forward(self, observation, prev_action, prev_reward):
+        self.n_calls[0] += 1
+        return torch.tensor(observation.tolist()) * 2
+
+
+@pytest.mark.parametrize("Model", [UsesNumpy, UsesLists])
+def test_what_is_computed_outside_of_torch_is_found_out(Model):
+    assert calls_of(Model(), 8) == 8 + 2  # The attempt to record it, and the comparison.
+
+
+def test_compiled_models_are_not_recorded():
+    compiled = []
+
+    def backend(graph, example_inputs):
+        def run(*inputs):
+            compiled.append(graph)
+            return graph(*inputs)
+
+        return run
+
+    model = Counted()
+    model.compile(backend=backend, fullgraph=True)
+    calls_of(model, 8)
+    assert len(compiled) == 8
+
+
+class Warm(Categorical):
+    """A distribution of a user's, whose parameters depend on an attribute."""
+
+    temperature = 1.0
+
+    def prob_of(self, x):
+        return super().prob_of(x / self.temperature)
+
+
+@no_grad
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_model_with_an_object_of_a_users_is_called(is_part):
+    warm, tapes = Warm(3), Tapes()
+    distribution = CompositeDistribution([warm], namedarraytuple("Single", ["a"])) if is_part else warm
+    model = MlpCompositeFfModel((5,), distribution).eval()
+    for warm.temperature in (1.0, 3.0):
+        for _ in range(6):
+            assert all(torch.equal(*pair) for pair in zip(leaves_of(tapes(model, INPUTS)), leaves_of(model(*INPUTS))))
+
+
+@no_grad
+def test_settings_of_any_kind_are_noticed():
+    model, tapes = MujocoFfModel((5,), 2, normalize_observation=True).eval(), Tapes()
+    for model.norm_obs_clip in (np.float64(10), np.float64(0.1)):
+        tapes.check()
+        for _ in range(6):
+            assert all(torch.equal(*pair) for pair in zip(tapes(model, INPUTS), model(*INPUTS)))
+
+
+@no_grad
+def test_packed_weights_are_noticed():
+    model, tapes = MlpModel(5, [3], 2).eval(), Tapes()
+    for _ in range(6):
+        tapes(model, INPUTS[:1])
+    key = next(iter(tapes._tapes))
+    assert tapes._tapes[key].is_of(model)
+    model.model[0]._packed = PackedWeight(torch.zeros(1), 0)
+    assert not tapes._tapes[key].is_of(model)
+
+
+def test_nested_outputs_are_repeated():
+    Pair = namedarraytuple("Pair", ["a", "b"])
+    agent = make(MlpCompositeFfAgent, {}, VECTORS, Composite([DISCRETE, IntBox(0, 2)], Pair))
+    agent.sample_mode(0)
+    for _ in range(6):
+        zeros = torch.zeros(3, dtype=torch.long)
+        step = agent.step(torch.randn(3, 5), Pair(zeros, zeros), torch.zeros(3))
+    assert [type(each) for each in agent._tapes._tapes.values()] == [Tape]
+    assert step.action.a.shape == step.action.b.shape == (3,)
 
 
 class Fails(Counted):
@@ -290,13 +388,13 @@ def test_training_gradients_autocast_and_inference_mode_call_the_model():
         assert tapes(model, INPUTS).dtype == torch.bfloat16
     with torch.inference_mode():
         tapes(model, INPUTS)
-    assert model.n_calls[0] == 3 + 4
+    assert model.n_calls[0] == RECORDED + 4
     assert calls_of(model, 1, tapes) == 0
 
 
 def test_large_models_are_called(monkeypatch):
     monkeypatch.setattr(tape, "MOST_ELEMENTS", 20)  # of the observations
-    assert calls_of(Counted(), 5) == 3
+    assert calls_of(Counted(), 5) == RECORDED
     monkeypatch.setattr(tape, "MOST_ELEMENTS", 19)
     assert calls_of(Counted(), 5) == 5 + 1
 
@@ -367,7 +465,7 @@ def test_tapes_notice_another_choice_of_how_to_compute():
         tapes.check()
         assert calls_of(model, 1, tapes) == 1
     tapes.check()
-    assert calls_of(model, 4, tapes) == 2  # That was the first of the three calls.
+    assert calls_of(model, 4, tapes) == RECORDED - 1  # There was one call already.
 
 
 @no_grad
@@ -409,7 +507,7 @@ def test_shapes_and_modes_have_separate_tapes_up_to_a_limit():
 def test_copies_for_other_processes_are_empty(copied):
     model, tapes = Counted(), Tapes()
     calls_of(model, 8, tapes)
-    assert calls_of(model, 8, copied(tapes)) == 3
+    assert calls_of(model, 8, copied(tapes)) == RECORDED
     agent = make(*AGENTS["categorical"][:4])
     life(agent, *AGENTS["categorical"][2:4])
     assert agent._tapes._tapes and not copied(agent)._tapes._tapes

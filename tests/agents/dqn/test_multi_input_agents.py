@@ -18,6 +18,7 @@ from rlpyt.agents.dqn.multi_input import (
     MultiInputR2d1Agent,
     MultiInputR2d1AlternatingAgent,
 )
+from rlpyt.algos.base import normalization_of
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
@@ -125,7 +126,7 @@ def test_alternating_samplers_take_them(kind, AgentCls):
 @pytest.mark.parametrize("name", ["DQN", "R2D1"])
 def test_vectors_are_normalized_by_the_statistics_of_what_was_replayed(name, collector):
     run = runner(name, 96, collector, normalize=True)
-    seen, reset = [], run.algo.update
+    seen, n_first, update_once = [], [], run.algo.update
 
     def update(batch):
         if run.algo.sequences is None:
@@ -133,17 +134,19 @@ def test_vectors_are_normalized_by_the_statistics_of_what_was_replayed(name, col
         else:
             flags = batch.all_observation.observation.flag[: len(batch.done)][batch.valid]
         seen.extend(flags.flatten().tolist())
+        n_first.append(len(seen))
         statistics = run.agent.model.obs_rms  # They include this batch.
         assert statistics.count == len(seen)
         np.testing.assert_allclose([float(statistics.mean), float(statistics.var)], [np.mean(seen), np.var(seen)], rtol=1e-6)
-        return reset(batch)
+        return update_once(batch)
 
     run.algo.update = update
     run.train()
     statistics = run.agent.model.obs_rms
     assert len(seen) > 40 and 0.2 < statistics.mean < 0.8
-    targets = run.agent.target_model.obs_rms  # Older, like the rest of the target network.
-    assert targets.count == 0
+    targets = run.agent.target_model.obs_rms  # Older, like the rest of the target network: of the first batch that was replayed.
+    assert targets.count == n_first[0] < statistics.count
+    np.testing.assert_allclose(targets.exact_mean, [np.mean(seen[: n_first[0]])], rtol=1e-6)
 
     run.agent.update_target(1)
     assert torch.equal(targets.exact_mean, statistics.exact_mean) and targets.count == statistics.count
@@ -165,3 +168,12 @@ def test_statistics_are_those_of_before_where_a_run_goes_on(tmp_path):
     other.agent.load_state_dict(run.agent.state_dict())
     observation = torch.as_tensor(run.sampler.samples_np.env.observation[-1].observation.flag)
     assert torch.equal(other.agent.model.obs_rms.normalize(observation), run.agent.model.obs_rms.normalize(observation))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_agent_tells_whether_it_normalizes_observations(normalize):
+    env = make_guess()
+    agent = MultiInputDqnAgent(model_kwargs=dict(image_sizes=16, fc_sizes=16, normalize_observation=normalize))
+    agent.initialize(env.spaces)
+    assert agent.normalizes_observations == normalize
+    assert (normalization_of(agent) is not None) == normalize

@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_acting.py [--rounds 9] [--only sac]
 
 Agents of configurations, with random observations. In turn, `step` repeats the model's operations from a tape (`rlpyt.models.tape`), and
-calls the model. Prints the least of all rounds, and the median of their ratios with its range. "cold" empties the caches between calls, as
-environments and training do.
+calls the model. Prints the least median of a round for each, and the median of the ratios of rounds with their range. "cold" empties the
+caches between calls, as environments and training do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CALLS = 300
 
 
 def microseconds(agent, inputs, flush):
-    """Least and mean processor time of some calls of `step`."""
+    """Return the median processor time of some calls of `step`."""
     times = []
     for _ in range(CALLS):
         flush()

@@ -73,8 +73,8 @@ class ReplayAlgorithm(RlAlgorithm):
         OptInfoCls: namedtuple type that `optimize_agent` returns; set by subclasses.
         replay_buffer: `optimize_agent` writes it.
         sequences: a `rlpyt.algos.sequences.Sequences`, if the algorithm replays sequences; None if it replays transitions.
-        learns_statistics: replayed observations are added to the statistics of an agent that normalizes observations, before the update on
-            them. False if it has those of a data set.
+        learns_statistics: the agent normalizes observations, if it does, by statistics of replayed observations. Each batch is added before
+            the update on it. If False, the statistics stay as they are, for example those of a data set.
         updates_per_optimize: gradient updates per iteration.
         min_itr_learn: first iteration with updates.
         sampler_bs: environment steps per iteration in this process.

@@ -232,7 +232,9 @@ class ShapedGaussian(Gaussian):
 
 
 class _LikelihoodRatio(torch.autograd.Function):
-    """The ratio of two Gaussian densities of x, all [*lead,dim], as one node of the autograd graph, for the reason given below.
+    """The ratio of two Gaussian densities of x, all [*lead,dim], as one node of the autograd graph.
+
+    For arrays as small as actions, every node costs as much as its computation.
 
     `log_std` is given twice, because its gradient is a sum of two: that of the normalization, and that of the exponent. Autograd adds
     them, one after the other, to other gradients of log_std, as it does with a formula written in tensors. So rounding is the same.

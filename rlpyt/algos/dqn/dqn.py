@@ -210,7 +210,7 @@ class DQN(OffPolicyAlgorithm):
         With `munchausen`, the policy is ``π = softmax(Q / τ)``, and the values are ``sum_a π(a|s') (value(a) - τ log π(a|s'))``.
 
         Args:
-            values: [n,A,...] (or [T,B,A,...], as the others), values of all actions.
+            values: [n,A,...], values of all actions; or [T,B,A,...], if `qs` are [T,B,A].
             qs: [n,A], Q-values of all actions.
 
         Returns:

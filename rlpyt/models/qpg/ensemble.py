@@ -68,7 +68,7 @@ class QEnsembleModel(Model):
 
     Args:
         hidden_sizes: widths of the hidden layers; default [256, 256].
-        action_size: components of an action that is an input; None without such an input.
+        action_size: components of the action, if it is an input; otherwise None.
         output_size: number of discrete actions, each of which has a value; None for one action that is an input.
         n_critics: n.
         n_quantiles: quantiles of the return for each critic, in place of its mean; None for the mean.

@@ -354,21 +354,15 @@ class WorkerPool:
 
     def _receive(self) -> list:
         replies, self._early = self._early, {}
-        waiting = {pipe.fileno(): rank for rank, pipe in enumerate(self.pipes) if rank not in replies}
-        poller = select.poll()
-        for fd, rank in waiting.items():
-            poller.register(fd, select.POLLIN)
-            poller.register(self.processes[rank].sentinel, select.POLLIN)
         patience = _Patience(self)
-        while waiting:
-            ready = [fd for fd, _ in poller.poll(WATCH_INTERVAL * 1000)]
-            answered = [fd for fd in ready if fd in waiting]
-            for fd in answered:
-                rank = waiting.pop(fd)
-                replies[rank] = self._read(rank)
-                poller.unregister(fd)
-                poller.unregister(self.processes[rank].sentinel)
-            if not answered:
+        while len(replies) < len(self.pipes):
+            waiting = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in replies}
+            sentinels = [self.processes[rank].sentinel for rank in waiting.values()]
+            ready = wait([*waiting, *sentinels], timeout=WATCH_INTERVAL)
+            for source in ready:
+                if source in waiting:
+                    replies[waiting[source]] = self._read(waiting[source])
+            if not any(source in waiting for source in ready):
                 self._check_alive(waiting.values(), ready)
             patience.check(list(waiting.values()), sign_of_life=bool(ready))
         return [replies[rank] for rank in range(len(self.pipes))]

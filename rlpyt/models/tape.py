@@ -328,6 +328,11 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.operations: list[_Operation] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch would otherwise import its compiler, for seconds, to protect `__torch_dispatch__` from it."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)

@@ -1,5 +1,7 @@
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -552,3 +554,18 @@ def test_noise_is_drawn_anew():
     expected = [model(*inputs) for _ in range(6)]
     assert all(torch.equal(*pair) for pair in zip(found, expected))
     assert not torch.equal(found[4], found[5])
+
+
+def test_a_recording_does_not_import_the_compiler():
+    """The import takes seconds, in every process that acts."""
+    script = """
+import sys
+import torch
+from rlpyt.models.mlp import MlpModel
+from rlpyt.models.tape import Tape
+
+with torch.no_grad():
+    Tape(MlpModel(5, [4], 2).eval(), (torch.randn(3, 5),))
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+"""
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"

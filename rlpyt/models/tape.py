@@ -227,13 +227,14 @@ class Signature:
 
 def _objects_in(holder: Any) -> list[Any]:
     """Return what a module holds that has attributes itself, such as a distribution and its parts; without modules and tensors."""
-    found: list = []
-    for value in vars(holder).values():
-        for each in value if isinstance(value, (list, tuple)) else (value,):
-            is_object = hasattr(each, "__dict__") and not isinstance(each, (torch.nn.Module, torch.Tensor, dict)) and not callable(each)
-            if is_object and each not in found:
-                found += [each, *_objects_in(each)]
-    return found
+    found = [holder]
+    for each in found:  # The list grows meanwhile. Objects may refer to each other.
+        for value in vars(each).values():
+            for part in value if isinstance(value, (list, tuple)) else (value,):
+                is_object = hasattr(part, "__dict__") and not isinstance(part, (torch.nn.Module, torch.Tensor, dict)) and not callable(part)
+                if is_object and all(part is not other for other in found):
+                    found.append(part)
+    return found[1:]
 
 
 def _may_be_repeated(module: torch.nn.Module) -> bool:

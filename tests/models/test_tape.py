@@ -284,6 +284,13 @@ def test_a_model_with_an_object_of_a_users_is_called(is_part):
             assert all(torch.equal(*pair) for pair in zip(leaves_of(tapes(model, INPUTS)), leaves_of(model(*INPUTS))))
 
 
+def test_objects_that_refer_to_each_other_are_no_trap():
+    model = Counted()
+    model.first, model.second = Warm(3), Warm(3)
+    model.first.other, model.second.other = model.second, model.first
+    assert calls_of(model, 8) == 8
+
+
 @no_grad
 def test_settings_of_any_kind_are_noticed():
     model, tapes = MujocoFfModel((5,), 2, normalize_observation=True).eval(), Tapes()

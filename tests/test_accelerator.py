@@ -62,7 +62,9 @@ def test_training_gives_the_numbers_of_the_cpu(tmp_path, config, sampler):
 @pytest.mark.parametrize("config,sampler", [*IMAGES, ("atari_lstm_a2c:0", "alternating"), ("mujoco_sac_v:sac_serial_bstl", "serial")])
 def test_training_on_images_and_with_other_algorithms_gives_the_numbers_of_the_cpu(tmp_path, config, sampler):
     pytest.importorskip("mujoco" if config.startswith("mujoco") else "ale_py")
-    assert_same(run(tmp_path, config, sampler, 0), run(tmp_path, config, sampler, None))
+    # Adam divides gradients by their size. With its own eps of 1e-8, it makes steps of the mere rounding of gradients that are about zero.
+    description = dict(algo=dict(optim_kwargs=dict(eps=1e-3))) if config == "atari_ff_ppo:0" else {}
+    assert_same(run(tmp_path, config, sampler, 0, **description), run(tmp_path, config, sampler, None, **description))
 
 
 def test_an_agent_there_that_acts_for_those_who_are_ready_gives_the_numbers_of_the_cpu(tmp_path):

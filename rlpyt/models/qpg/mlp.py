@@ -136,10 +136,15 @@ class PiCategoricalMlpModel(QpgMlp):
 
     Args:
         output_size: number of actions.
+        batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int) -> None:
+    def __init__(
+        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, batch_renorm: bool = False
+    ) -> None:
         super().__init__(observation_shape, hidden_sizes, output_size)
+        if batch_renorm:
+            self.mlp = with_batch_renorm(self.mlp)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Logarithms of probabilities [T,B,output_size]."""

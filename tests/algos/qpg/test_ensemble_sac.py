@@ -291,8 +291,9 @@ def test_agents_for_another_kind_of_sac_are_refused():
 # --- Discrete actions -------------------------------------------------------------------------------------------------
 
 
-def discrete(agent_settings=None, **settings):
-    agent = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, **(agent_settings or {}))
+def discrete(agent_settings=None, model_settings=None, **settings):
+    sizes = dict(SIZES, **(model_settings or {}))
+    agent = DiscreteSacAgent(model_kwargs=sizes, q_model_kwargs=sizes, **(agent_settings or {}))
     return make(DiscreteSAC(**small(**settings)), agent, DISCRETE, DISCRETE_EXAMPLES)
 
 
@@ -333,6 +334,26 @@ def test_losses_for_discrete_actions_and_their_gradients_are_the_formulas(value)
     losses, (q, entropy) = algo.loss(samples)
     check(losses, [mean(q_terms), mean(pi_terms), mean(alpha_terms)], (agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]))
     assert q.shape == (12, 3) and entropy.shape == (12,) and (entropy > 0).all()
+
+
+def test_losses_for_discrete_actions_without_target_networks_are_the_formulas():
+    algo, agent = discrete(dict(target_networks=False), dict(batch_renorm=True))
+    for layer in [*agent.model.modules(), *agent.q_model.modules()]:
+        if isinstance(layer, BatchRenorm):
+            layer.running_mean.normal_(), layer.running_var.uniform_(0.5, 2)
+    samples = replayed_discrete()
+    o, o2 = samples.agent_inputs.observation, samples.target_inputs.observation
+    with torch.no_grad():
+        p2 = layers_over_a_batch(agent.model.mlp, o2, running=True).softmax(-1)
+    q, next_q = layers_over_a_batch(agent.q_model.mlp, torch.cat([o, o2]), running=False).split(12, dim=1)  # [2,12,N_ACTIONS] each
+    y = samples.return_ + samples.bootstrap_discount * (p2 * (next_q.detach().amin(0) - 0.7 * p2.log())).sum(-1)
+    q_loss = (0.5 * (y - q[:, range(12), samples.action]) ** 2).sum(0).mean()
+    losses, _ = algo.loss(samples)  # Moves the running statistics of the critics, by which the policy sees them.
+    p = layers_over_a_batch(agent.model.mlp, o, running=False).softmax(-1)
+    least_q = layers_over_a_batch(agent.q_model.mlp, o, running=True).detach().amin(0)
+    pi_loss = (p * (0.7 * p.log() - least_q)).sum(-1).mean()
+    alpha_loss = -algo._log_alpha * ((p * p.log()).detach().sum(-1) + 0.98 * math.log(N_ACTIONS)).mean()
+    check(losses, [q_loss, pi_loss, alpha_loss], (agent.q_parameters(), agent.pi_parameters(), [algo._log_alpha]))
 
 
 Masked = namedarraytuple("Masked", ["observation", "action_mask"])
@@ -380,15 +401,17 @@ PAIRS = {
     "crossq": (dict(target_networks=False), dict(batch_renorm=True), dict(policy_update_interval=3)),
 }
 SAMPLERS = {"serial": SerialSampler, "cpu": CpuSampler, "gpu": GpuSampler, "alternating": AlternatingSampler}
-CASES = [(name, sampler) for name in (*PAIRS, "discrete") for sampler in SAMPLERS]
+CASES = [(name, sampler) for name in (*PAIRS, "discrete") for sampler in SAMPLERS] + [("discrete crossq", "serial")]
 
 
 @processes
 @pytest.mark.parametrize("name, sampler", thinned(CASES, quick=[("crossq", "serial"), ("discrete", "gpu")]))
 def test_every_kind_of_sampler_serves(name, sampler):
     settings = dict(min_steps_learn=64, replay_size=1000, batch_size=32, replay_ratio=4)
-    if name == "discrete":
-        agent, algo, env = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES), DiscreteSAC(**settings), "CartPole-v1"
+    if name.startswith("discrete"):
+        sizes = dict(SIZES, batch_renorm=name.endswith("crossq"))
+        agent = DiscreteSacAgent(model_kwargs=sizes, q_model_kwargs=sizes, target_networks=not sizes["batch_renorm"])
+        algo, env = DiscreteSAC(**settings), "CartPole-v1"
     else:
         agent_settings, q_settings, more = PAIRS[name]
         pi_settings = dict(batch_renorm=True) if name == "crossq" else {}

@@ -91,7 +91,10 @@ def test_policies_normalize_batches_if_asked_and_are_else_the_same_as_ever():
     torch.testing.assert_close(model(x, None, None), plain(x, None, None))
 
 
-def test_a_policy_of_discrete_actions_has_probabilities():
-    log_pi = PiCategoricalMlpModel((3,), [8], 4)(torch.randn(2, B, 3), None, None)
+@pytest.mark.parametrize("batch_renorm", [False, True])
+def test_a_policy_of_discrete_actions_has_probabilities(batch_renorm):
+    model = PiCategoricalMlpModel((3,), [8], 4, batch_renorm=batch_renorm)
+    assert [layer.running_mean.numel() for layer in model.modules() if isinstance(layer, BatchRenorm)] == ([3, 8] if batch_renorm else [])
+    log_pi = model(torch.randn(2, B, 3), None, None)
     assert log_pi.shape == (2, B, 4)
     torch.testing.assert_close(log_pi.exp().sum(-1), torch.ones(2, B))

@@ -8,20 +8,30 @@ from tiers import thinned
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
+from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.ddpg import DDPG
+from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
+from rlpyt.algos.qpg.recurrent import RecurrentSAC, RecurrentTD3
 from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.vector import VectorEnvs
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -31,6 +41,8 @@ from rlpyt.utils.seed import set_seed
 T, B = 10, 6
 OFF_POLICY = dict(min_steps_learn=60, batch_size=16, replay_size=600, replay_ratio=1)
 R2D1_SETTINGS = dict(min_steps_learn=60, replay_size=600, batch_T=5, batch_B=4, warmup_T=3, store_rnn_state_interval=5, replay_ratio=1)
+SEQUENCES = R2D1_SETTINGS
+RENORM = dict(model_kwargs=dict(batch_renorm=True), q_model_kwargs=dict(batch_renorm=True))
 RMS = dict(model_kwargs=dict(normalize_observation=True))
 CASES = {
     "A2C": lambda: (A2C(), MlpFfAgent()),
@@ -51,6 +63,16 @@ CASES = {
     "SAC": lambda: (SAC(**OFF_POLICY), SacAgent()),
     "IMPALA": lambda: (Impala(), MlpFfAgent()),
     "IMPALA, recurrent": lambda: (Impala(), MlpLstmAgent()),
+    "APPO": lambda: (Appo(), MlpFfAgent()),
+    "APPO, recurrent": lambda: (Appo(minibatches=6), MujocoLstmAgent()),
+    "QR-DQN": lambda: (QuantileDQN(**OFF_POLICY), MlpQrDqnAgent()),
+    "IQN, Munchausen": lambda: (QuantileDQN(**OFF_POLICY, munchausen=True), MlpIqnAgent()),
+    "SAC, truncated quantiles": lambda: (EnsembleSAC(**OFF_POLICY), EnsembleSacAgent(n_critics=3, n_quantiles=5)),
+    "SAC, batch renormalization": lambda: (EnsembleSAC(**OFF_POLICY), EnsembleSacAgent(target_networks=False, **RENORM)),
+    "discrete actions": lambda: (DiscreteSAC(**OFF_POLICY), DiscreteSacAgent()),
+    "SAC with V": lambda: (SAC_V(**OFF_POLICY), SacVAgent()),
+    "SAC, recurrent": lambda: (RecurrentSAC(**SEQUENCES), SacLstmAgent()),
+    "TD3, recurrent": lambda: (RecurrentTD3(**SEQUENCES), Td3LstmAgent()),
 }
 CONTINUOUS = ("normalized", "DDPG", "TD3", "SAC", "PPO, recurrent")
 

@@ -16,9 +16,8 @@ import hypothesis  # noqa: E402  # After that, since pytest rewrites its asserti
 hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
 hypothesis.settings.load_profile("tests")
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the processors:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # Several tests, and other programs, share the processors: a process has one thread of torch,
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
 
 os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (`rlpyt.utils.choices`), unless a test is about that.
 

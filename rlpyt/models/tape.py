@@ -33,6 +33,7 @@ from rlpyt.utils.structures import leaves_of, map_structure
 CALLS_BEFORE = 32  # Calls of a model with inputs of the same shapes, before it is recorded. Recording takes as long as ten to twenty calls.
 MOST_TAPES = 16  # of an agent; models are called as they are for further sets of shapes
 MOST_ELEMENTS = 2**20  # of a tensor; of a larger one, the operations take much longer than the code around them.
+ALIGNMENT = 64  # Bytes; addresses of the memory that torch allocates are multiples of it.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 Call = Callable[[], Any]
@@ -126,6 +127,17 @@ class Tape:
             raise NotRepeatable("when it was repeated, its outputs were others")
 
 
+def _as_in_a_tape(values: Any) -> Any:
+    """Return values in memory that begins where that of a tape may begin.
+
+    The last bits of a product can depend on the address of its inputs. So a model that is called gets inputs like those of its tape: a run
+    that is resumed calls the model at first, where the run that went on repeats the tape.
+    """
+    if not isinstance(values, torch.Tensor) or values.data_ptr() % ALIGNMENT == 0 and values.is_contiguous():
+        return values
+    return values.clone()
+
+
 def _others_like(values: torch.Tensor) -> torch.Tensor:
     """Return other values of the same kind: they are possible inputs wherever these are."""
     if values.is_floating_point():
@@ -174,9 +186,9 @@ class Tapes:
             if tape.finds_parameters() and (key in self._checked or self._check(key, tape, model)):
                 return tape.repeat(leaves)
             tape = self._tapes[key] = 0
-        if tape is None:
-            return model(*inputs)
-        return self._counted(key, tape, model, inputs)
+        if tape is not None:
+            return self._counted(key, tape, model, map_structure(_as_in_a_tape, inputs))
+        return model(*map_structure(_as_in_a_tape, inputs))
 
     def _check(self, key: tuple, tape: Tape, model: torch.nn.Module) -> bool:
         """Return whether the model is the recorded one, with the same parts and settings."""

@@ -3,6 +3,8 @@
 import copy
 from typing import Any
 
+import torch
+
 from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic import pendulum
 
@@ -18,6 +20,11 @@ recurrent = dict(
         alternating_agent="rlpyt.agents.qpg.td3_lstm_agent.AlternatingTd3LstmAgent",
         algo="rlpyt.algos.qpg.recurrent.RecurrentTD3",
     ),
+)
+recurrent["ppo_lstm"] = dict(
+    agent="rlpyt.agents.pg.mujoco.MujocoLstmAgent",
+    alternating_agent="rlpyt.agents.pg.mujoco.AlternatingMujocoLstmAgent",
+    algo="rlpyt.algos.pg.ppo.PPO",
 )
 classes_by_key = dict(sac=pendulum.classes_by_key["sac"], **recurrent)
 
@@ -43,4 +50,24 @@ configs = dict(
     sac=partial(pendulum.configs["sac"]),
     sac_lstm=remembering(partial(pendulum.configs["sac"]), **sequences),
     td3_lstm=remembering(partial(pendulum.configs["td3"]), **sequences),
+    ppo_lstm=dict(
+        partial(pendulum.base),
+        agent=dict(deterministic_eval=True, rescale_actions=True),
+        algo=dict(
+            discount=0.95,
+            learning_rate=3e-3,
+            value_loss_coeff=0.5,
+            entropy_loss_coeff=0.0,
+            clip_grad_norm=0.5,
+            gae_lambda=0.95,
+            minibatches=8,
+            epochs=10,
+            ratio_clip=0.2,
+            normalize_advantage=True,
+            normalize_reward=True,
+        ),
+        model=dict(hidden_sizes=[64], lstm_size=64, nonlinearity=torch.nn.Tanh),
+        runner=dict(n_steps=200e3, log_interval_steps=20_480),
+        sampler=dict(pendulum.base["sampler"], batch_T=64, batch_B=16),
+    ),
 )

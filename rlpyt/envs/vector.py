@@ -661,7 +661,8 @@ def make_envpool(task_id: str, num_envs: int = 1, batch_size: int | None = None,
         kwargs: further arguments of ``envpool.make``. `num_threads` is, if not given, the number of processors of this process.
 
     Raises:
-        ImportError: EnvPool is missing. ValueError: there is no such task, or `batch_size` is not positive.
+        ImportError: EnvPool is missing. ValueError: there is no such task, or `batch_size` is not positive. TypeError: the task has no
+            such setting.
     """
     if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
         raise ValueError(f"batch_size={batch_size!r} must be a number of environments, at least 1, or None to wait for all.")
@@ -677,6 +678,14 @@ def make_envpool(task_id: str, num_envs: int = 1, batch_size: int | None = None,
     tasks = envpool.list_all_envs()
     if task_id not in tasks:
         raise ValueError(f"task_id={task_id!r} is no task of EnvPool. {did_you_mean(task_id, tasks, _TASKS)}")
+    try:
+        envpool.make_spec(task_id, **kwargs)
+    except TypeError as error:
+        names = envpool.make_spec(task_id).config._fields
+        for name in kwargs:
+            if name not in names and repr(name) in str(error):
+                raise TypeError(f"{task_id} of EnvPool has no setting {name!r}. {did_you_mean(name, names)}") from error
+        raise
     kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
     if batch_size is not None and batch_size < num_envs:
         kwargs["batch_size"] = 1

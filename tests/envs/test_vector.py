@@ -243,6 +243,8 @@ def test_what_envpool_does_not_know_or_check_is_told():
         vector.step_into(np.array([0, 2]), memory(vector))
     with pytest.raises(ValueError, match="batch_size=0 must be a number of environments, at least 1"):
         make_envpool("CartPole-v1", 2, batch_size=0)
+    with pytest.raises(TypeError, match="has no setting 'max_episode_step'. Did you mean 'max_episode_steps'"):
+        make_envpool("CartPole-v1", 2, max_episode_step=17)
     with pytest.raises(TypeError, match="give VectorEnvs.make_envpool."):
         as_vector(envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2))
 

@@ -553,14 +553,19 @@ def _normalized(row: Row, scales: Mapping[str, tuple[float, float]]) -> np.ndarr
 
 
 def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float]]]]]:
-    """Return the curves (steps, returns) of all runs by task, and by algorithm; with the planned steps if it has several rows."""
+    """Return the curves (steps, returns) of all runs by task, and by what tells the rows of a task apart.
+
+    That is the algorithm; where several rows have it, also the planned steps; where several have both, also the configuration.
+    """
     panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
-    n_rows = Counter((row.task, row.label) for row in table.rows.values())
+    labels = {id(row): (row.label, f"{row.label}, {_steps(row.n_steps)}") for row in table.rows.values()}
+    n_rows = Counter((row.task, label) for row in table.rows.values() for label in labels[id(row)])
     for row in table.rows.values():
         found = [(run.steps, run.returns) for run in row.runs if run.steps]
-        label = row.label if n_rows[row.task, row.label] == 1 else f"{row.label}, {_steps(row.n_steps)}"
+        short, longer = labels[id(row)]
+        label = next((label for label in (short, longer) if n_rows[row.task, label] == 1), f"{longer}, {row.name}")
         if found:
-            panels.setdefault(row.task, {}).setdefault(label, []).extend(found)
+            panels.setdefault(row.task, {})[label] = found
     return panels
 
 

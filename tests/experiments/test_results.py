@@ -243,7 +243,7 @@ def test_the_words_of_a_row_with_changes_are_those_of_the_table(library, tmp_pat
 def test_rows_of_one_algorithm_are_lines_of_their_own():
     rows = [row_of("a", 1), row_of("b", 1, n_steps=2000), row_of("c", 1, algorithm="A2C")]
     assert list(results.curves(table_of(*rows))["Task"]) == ["PPO, 100", "PPO, 2k", "A2C"]
-    panel = results.curves(table_of(*rows, row_of("d", 3)))["Task"]
+    panel = results.curves(table_of(*rows, row_of("d", 1, 2, 3)))["Task"]
     assert {label: len(runs) for label, runs in panel.items()} == {"PPO, 100, a": 1, "PPO, 2k": 1, "A2C": 1, "PPO, 100, d": 3}
 
 

@@ -101,7 +101,7 @@ def frames(n_rounds: int) -> None:
         return buffer, samples
 
     def measure(name, buffer, n_bytes, n_calls, n):
-        stored = buffer.storage._frames[0]
+        stored = buffer.samples.observation.reshape(-1, H * W)
         n_blocks = n_bytes // stored.shape[1]
         outs = [np.zeros((n_blocks, stored.shape[1]), np.uint8) for _ in range(2)]
 

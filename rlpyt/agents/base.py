@@ -21,7 +21,14 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.tape import Tapes
-from rlpyt.models.utils import keep_large_blocks, matching_state_dict, modules_of, unwrap_ddp, update_state_dict
+from rlpyt.models.utils import (
+    average_in_order_of_ranks,
+    keep_large_blocks,
+    matching_state_dict,
+    modules_of,
+    unwrap_ddp,
+    update_state_dict,
+)
 from rlpyt.spaces.masked import split, without_mask
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
@@ -246,7 +253,10 @@ class BaseAgent(Recorded):
                 # Buffers hold statistics that all ranks share already. Synchronizing them would hang when one rank alone uses the model.
                 device_ids = None if device_idx is None else [device_idx]
                 options: dict[str, Any] = {SYNC_BUFFERS: False}
-                setattr(self, self.model_names[name], DistributedDataParallel(model, device_ids=device_ids, **options))
+                parallel = DistributedDataParallel(model, device_ids=device_ids, **options)
+                if self.device.type == "cpu" and torch.distributed.get_world_size() > 2:
+                    parallel.register_comm_hook(None, average_in_order_of_ranks)
+                setattr(self, self.model_names[name], parallel)
             else:
                 for tensor in model.state_dict().values():
                     torch.distributed.broadcast(tensor, src=0)

@@ -27,13 +27,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlpyt.models.utils import modules_of
 from rlpyt.utils import choices
+from rlpyt.utils.array import ALIGNMENT
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.structures import leaves_of, map_structure
 
 CALLS_BEFORE = 32  # Calls of a model with inputs of the same shapes, before it is recorded. Recording takes as long as ten to twenty calls.
 MOST_TAPES = 16  # of an agent; models are called as they are for further sets of shapes
 MOST_ELEMENTS = 2**20  # of a tensor; of a larger one, the operations take much longer than the code around them.
-ALIGNMENT = 64  # Bytes; addresses of the memory that torch allocates are multiples of it.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 Call = Callable[[], Any]
@@ -128,14 +128,14 @@ class Tape:
 
 
 def _as_in_a_tape(values: Any) -> Any:
-    """Return values in memory that begins where that of a tape may begin.
+    """Return values in memory like that of a tape: where it may begin, and in the order of rows.
 
-    The last bits of a product can depend on the address of its inputs. So a model that is called gets inputs like those of its tape: a run
-    that is resumed calls the model at first, where the run that went on repeats the tape.
+    The last bits of a product can depend on both. So a model that is called gets inputs like those of its tape: a run that is resumed
+    calls the model at first, where the run that went on repeats the tape.
     """
     if not isinstance(values, torch.Tensor) or values.data_ptr() % ALIGNMENT == 0 and values.is_contiguous():
         return values
-    return values.clone()
+    return values.clone(memory_format=torch.contiguous_format)
 
 
 def _others_like(values: torch.Tensor) -> torch.Tensor:

@@ -158,6 +158,29 @@ def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
+def average_in_order_of_ranks(group: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average gradients over the processes that train together, in the same order of ranks for each of them.
+
+    For `DistributedDataParallel.register_comm_hook`. The sums of gloo's own reduction begin with another rank at each place of a bucket.
+    DistributedDataParallel fills its buckets in another order after the first backward pass. So with three or more ranks, a run that is
+    resumed would begin with other roundings than the run that went on.
+
+    Args:
+        group: of the processes; None for the default one.
+        bucket: gradients of this process.
+    """
+    n = torch.distributed.get_world_size(group)
+    part = bucket.buffer().div_(n)
+    parts = [torch.empty_like(part) for _ in range(n)]
+
+    def total(_: Any) -> torch.Tensor:
+        for other in parts[1:]:
+            parts[0].add_(other)
+        return parts[0]
+
+    return torch.distributed.all_gather(parts, part, group=group, async_op=True).get_future().then(total)
+
+
 def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return a state dict without the "module." that DistributedDataParallel puts before every name.
 

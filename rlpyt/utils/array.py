@@ -5,6 +5,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+ALIGNMENT = 64  # Bytes: a cache line. Addresses of the memory that torch allocates are multiples of it, those of numpy's are not.
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Return `array`, or a copy if its memory does not begin at a multiple of `ALIGNMENT`.
+
+    The last bits of torch's products can depend on where the memory of their inputs begins.
+    """
+    if array.ctypes.data % ALIGNMENT == 0 or array.dtype.hasobject:
+        return array
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    copied = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(copied, array)
+    return copied
+
 
 def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
     """Return one entry per leading position, e.g. the value of the taken action from the values of all actions.

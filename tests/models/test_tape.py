@@ -515,6 +515,17 @@ def test_the_address_of_inputs_changes_no_bit_before_or_after_the_recording(B, n
 
 
 @no_grad
+def test_the_order_of_inputs_in_memory_changes_no_bit():
+    torch.manual_seed(0)
+    model, x = MlpModel(17, [256], 1).eval(), torch.randn(40, 17)
+    inputs = [x, x.T.contiguous().T, x.repeat(1, 2)[:, :17]]
+    for first in inputs:
+        tapes = Tapes()
+        found = [tapes(model, (first,)) for _ in range(tape.CALLS_BEFORE + 3)] + [tapes(model, (each,)) for each in inputs]
+        assert all(torch.equal(found[0], each) for each in found)
+
+
+@no_grad
 def test_shapes_and_modes_have_separate_tapes_up_to_a_limit():
     model, tapes = Counted().eval(), Tapes()
     for B in range(1, 30):

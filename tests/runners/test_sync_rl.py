@@ -32,7 +32,16 @@ ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 
 
 def build(
-    RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, env="CartPole-v1", **settings
+    RunnerCls=SyncRl,
+    SamplerCls=SerialSampler,
+    EnvCls=make,
+    world_size=2,
+    n_steps=640,
+    algo=None,
+    agent=None,
+    env="CartPole-v1",
+    log_interval_steps=160,
+    **settings,
 ):
     evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
     return RunnerCls(
@@ -40,7 +49,7 @@ def build(
         agent=agent or MlpFfAgent(),
         sampler=SamplerCls(EnvCls, dict(id=env), batch_T=8, batch_B=2, **evaluation),
         n_steps=n_steps,
-        log_interval_steps=160,
+        log_interval_steps=log_interval_steps,
         seed=5,
         affinity=[ONE] * world_size,
         **settings,
@@ -131,10 +140,16 @@ def test_ranks_agree_on_what_the_divergence_decides(tmp_path):
     assert float(table[-1]["learningRateMin"]) > float(table[0]["learningRateMax"])
 
 
-@pytest.mark.parametrize("name", thinned(["a2c", "a2c, scaled rewards", "dqn", "sac_lstm"], quick=["a2c, scaled rewards"]))
-def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
-    def run(log_dir, **settings):
+# The order of two numbers does not matter to their sum, so some errors need three ranks.
+RESUMED = [(name, 2) for name in ("a2c", "a2c, scaled rewards", "dqn", "sac_lstm")] + [(name, 3) for name in ("a2c", "ppo", "sac_lstm")]
+
+
+@pytest.mark.parametrize("name, world_size", thinned(RESUMED, quick=[("a2c, scaled rewards", 2), ("a2c", 3)]))
+def test_a_resumed_run_is_the_uninterrupted_one(name, world_size, tmp_path):
+    def run(log_dir, world_size=world_size, n_itr=20, **settings):
         algo, agent = A2C(normalize_reward="scaled" in name), MlpFfAgent()  # Each rank has the returns of its environments.
+        if name == "ppo":
+            algo = PPO(minibatches=2, epochs=2, linear_lr_schedule=False)  # Both runs have the same learning rate all along.
         if name == "dqn":
             algo = DQN(min_steps_learn=64, replay_size=400, batch_size=16, prioritized_replay=True, eps_steps=300)
             agent = MlpDqnAgent()
@@ -145,13 +160,22 @@ def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
             )
             agent = SacLstmAgent(model_kwargs=network, q_model_kwargs=network, action_squash=2.0)
             settings = dict(settings, env="Pendulum-v1")
-        runner = build(algo=algo, agent=agent, save_replay=True, **settings)
+        per_itr = 16 * world_size
+        runner = build(
+            algo=algo,
+            agent=agent,
+            save_replay=True,
+            world_size=world_size,
+            n_steps=n_itr * per_itr,
+            log_interval_steps=5 * per_itr,
+            **settings,
+        )
         with logger_context(str(tmp_path / log_dir), 0, "test"):
             runner.train()
         return runner
 
     whole = run("whole")
-    run("parts", n_steps=320)
+    run("parts", n_itr=10)
     resumed = run("parts", resume_from=tmp_path / "parts" / "run_0")
     assert resumed.first_itr == 10
     expected = whole.agent.state_dict(), whole.algo.optim_state_dict()
@@ -159,7 +183,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
     for ours, theirs in zip(rows(tmp_path / "parts"), rows(tmp_path / "whole"), strict=True):
         same = [key for key in ours if "Time" not in key and "PerSecond" not in key]
         assert [ours[key] for key in same] == [theirs[key] for key in same]
-    with pytest.raises(ValueError, match="world_size: 2 in the snapshot, 1 now"):
+    with pytest.raises(ValueError, match=f"world_size: {world_size} in the snapshot, 1 now"):
         run("parts", resume_from=tmp_path / "parts" / "run_0", world_size=1)
 
 

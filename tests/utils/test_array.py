@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiers import processes
 
-from rlpyt.utils.array import from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
+from rlpyt.utils.array import aligned, from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
 
 
 @pytest.mark.parametrize("lead, rest", [((), ()), ((3,), ()), ((4, 3), ()), ((4, 3), (2, 5)), ((0, 3), (2,))])
@@ -88,3 +88,19 @@ def test_modules_that_environment_workers_use_do_not_import_torch():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, "U3"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 7)])
+def test_aligned_arrays_are_copied_only_where_they_begin_elsewhere(shape, dtype):
+    memory = np.arange(60).astype(dtype)
+    n = int(np.prod(shape))
+    for start in range(17):
+        array = memory[start : start + n].reshape(shape)
+        found = aligned(array)
+        assert found.ctypes.data % 64 == 0 and found.dtype == array.dtype and np.array_equal(found, array)
+        assert (found is array) == (array.ctypes.data % 64 == 0)
+    transposed = np.arange(6.0).reshape(2, 3).T[1:]
+    assert np.array_equal(aligned(transposed), transposed)
+    objects = np.array([None, "a", 1], object)[1:]
+    assert aligned(objects) is objects

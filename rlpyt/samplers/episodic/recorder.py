@@ -15,6 +15,7 @@ from rlpyt.envs.specs import StepType
 from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
 from rlpyt.samplers.rows import StepRow
+from rlpyt.utils.array import aligned
 from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
@@ -308,9 +309,12 @@ class Recorder:
 
     @property
     def observation(self) -> Any:
-        """The observations of all columns, a structure of arrays ``[B,...]``; an idle column keeps its last observation."""
+        """The observations of all columns, a structure of arrays ``[B,...]``; an idle column keeps its last observation.
+
+        They begin at aligned addresses: a worker that is resumed is at another row of its chunk than one that went on.
+        """
         t = self.t
-        return map_structure(lambda x: x[t], self.chunk.observation)
+        return map_structure(lambda x: aligned(x[t]), self.chunk.observation)
 
     def begin(self, b: int, episode_info: dict) -> None:
         """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""

@@ -71,6 +71,30 @@ def test_a_rollout_is_the_episode_that_was_played(worker_class):
 
 
 @every_worker
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_policies_see_observations_at_aligned_addresses(worker_class, n_envs):
+    """The last bits of a product can depend on the address, and a worker that is resumed begins with another row of its memory."""
+    seen = []
+
+    class Policy(RandomPolicy):
+        def get_actions(self, observations):
+            seen.append((observations.ctypes.data % 64, observations.copy()))
+            return np.zeros((len(observations), 2), np.float32), {}
+
+        def get_action(self, observation):
+            action, info = self.get_actions(observation[None])
+            return action[0], info
+
+    args = dict(n_envs=n_envs) if worker_class is VecWorker else {}
+    batch = worker(worker_class, Policy(), PointEnv(max_episode_length=7), **args).rollout()
+    n = n_envs if worker_class is VecWorker else 1
+    assert batch.n_episodes == n and len(seen) == 7
+    assert {address for address, _ in seen} == {0}
+    observations = np.stack([of_step for _, of_step in seen], axis=1)  # [n,T,...]
+    assert np.array_equal(np.concatenate(observations), batch.observations)
+
+
+@every_worker
 def test_a_timeout_of_the_environment_ends_the_episode(worker_class):
     args = {} if worker_class is DefaultWorker else dict(n_envs=1)
     played = worker(worker_class, ScriptedPolicy(), GridWorldEnv("4x4", max_episode_length=3), **args)

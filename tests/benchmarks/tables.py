@@ -179,8 +179,8 @@ def kind_of_processor() -> tuple[str, str]:
     vendor, family, model = (fields.get(name, "") for name in ("vendor_id", "cpu family", "model"))
     if vendor == "AuthenticAMD" and family == "26":
         return "amd-zen5", "AMD Zen 5"
-    if vendor == "AuthenticAMD" and family == "25" and int(model) >= 16:
-        return "amd-zen4", "AMD Zen 4"
+    if vendor == "AuthenticAMD" and family == "25":
+        return ("amd-zen4", "AMD Zen 4") if "avx512f" in fields.get("flags", "").split() else ("amd-zen3", "AMD Zen 3")
     if vendor == "GenuineIntel" and (family, model) in (("6", "143"), ("6", "207")):
         return "intel-sapphire-rapids", "Intel Sapphire or Emerald Rapids"
     name = re.sub(r"[^a-z0-9]+", "-", f"{vendor}-{family}-{model}".lower()).strip("-")

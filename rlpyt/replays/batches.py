@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.utils.array import aligned_zeros
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.packing import Ruler, Slab
 
@@ -58,7 +59,7 @@ class BatchMemory:
     def _slot(self, allocate: Callable[..., Any], shape: tuple[int, ...]) -> tuple[Any, torch.Tensor | None, Slab | None]:
         """Return memory for a batch and, if pinned, for weights float32 [n] beside it, and the slab, which must stay alive."""
         if not self._pin:
-            return allocate(*shape, new=np.empty), None, None
+            return allocate(*shape, new=aligned_zeros), None, None
         ruler = Ruler()
         allocate(*shape, new=ruler.empty)
         ruler.empty(shape[-1:], np.float32)

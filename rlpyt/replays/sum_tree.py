@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.ring import Ring, Rows, window
+from rlpyt.utils.array import aligned_zeros
 from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array, numpify_buffer
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NATURAL, check_form, generator_state, set_generator_state
@@ -93,9 +94,7 @@ class SumTree:
     def _allocate(n: int, dtype: Any) -> np.ndarray:
         """Return an array [n] of zeros, aligned to a cache line."""
         check_memory(n * 8, f"A sum tree with an array of {n} numbers")
-        array: np.ndarray = np.zeros(n + 7, dtype)
-        start = -(array.ctypes.data // 8) % 8
-        return array[start : start + n]
+        return aligned_zeros((n,), dtype)
 
     def _view_leaves(self) -> None:
         begin = self._levels[0]

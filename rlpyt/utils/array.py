@@ -1,11 +1,20 @@
 """Helpers for numpy arrays; the same names for torch tensors are in `rlpyt.utils.tensor`."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 ALIGNMENT = 64  # Bytes: a cache line. Addresses of the memory that torch allocates are multiples of it, those of numpy's are not.
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """Do what `numpy.zeros` does, in memory that begins at a multiple of `ALIGNMENT`."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(n_bytes + ALIGNMENT, np.uint8)  # Like any zeros of numpy, these take no memory before they are written to.
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + n_bytes].view(dtype).reshape(shape)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -15,9 +24,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
     """
     if array.ctypes.data % ALIGNMENT == 0 or array.dtype.hasobject:
         return array
-    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    copied = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copied = aligned_zeros(array.shape, array.dtype)
     np.copyto(copied, array)
     return copied
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.array import aligned_zeros
 from rlpyt.utils.collections import (
     NamedArrayTupleSchema_like,
     NamedTuple,
@@ -352,7 +353,7 @@ def build_array(example: Any, leading_dims: int | tuple[int, ...], share_memory:
     if share_memory:
         return np_mp_array(shape, array.dtype)
     check_memory(math.prod(shape) * array.dtype.itemsize, f"'{name}' of shape {shape} and dtype {array.dtype}")
-    return np.zeros(shape, array.dtype)
+    return aligned_zeros(shape, array.dtype)
 
 
 def buffer_from_example(

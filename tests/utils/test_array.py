@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiers import processes
 
-from rlpyt.utils.array import aligned, from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
+from rlpyt.utils.array import aligned, aligned_zeros, from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
 
 
 @pytest.mark.parametrize("lead, rest", [((), ()), ((3,), ()), ((4, 3), ()), ((4, 3), (2, 5)), ((0, 3), (2,))])
@@ -88,6 +88,15 @@ def test_modules_that_environment_workers_use_do_not_import_torch():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float32, "f8", np.complex64])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 7), (0, 2)])
+def test_aligned_zeros_are_zeros_at_aligned_addresses(shape, dtype):
+    for _ in range(20):
+        zeros = aligned_zeros(shape, dtype)
+        assert zeros.shape == shape and zeros.dtype == dtype and not zeros.any() and zeros.flags.c_contiguous and zeros.flags.writeable
+        assert not zeros.size or zeros.ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, "U3"])

@@ -141,3 +141,10 @@ def test_leading_dims_must_agree():
     assert get_leading_dims(buf, 2) == (4, 5) and get_leading_dims(None) is None
     with pytest.raises(ValueError, match="differ"):
         get_leading_dims((np.zeros((2, 3)), np.zeros((2, 4))), 2)
+
+
+@pytest.mark.parametrize("share_memory", [False, True])
+def test_memory_begins_at_aligned_addresses(share_memory):
+    """The last bits of torch's products can depend on it, and a run gets other memory each time."""
+    for n in range(1, 30):
+        assert build_array(np.float32(0), (n, 3), share_memory).ctypes.data % 64 == 0

@@ -128,10 +128,10 @@ class Tape:
 
 
 def _as_in_a_tape(values: Any) -> Any:
-    """Return values in memory like that of a tape: where it may begin, and in the order of rows.
+    """Return values in memory like that of a tape: contiguous, and from an aligned address on.
 
-    The last bits of a product can depend on both. So a model that is called gets inputs like those of its tape: a run that is resumed
-    calls the model at first, where the run that went on repeats the tape.
+    The last bits of a product can depend on both. A run that is resumed calls the model at first, where the run that went on repeats the
+    tape. So both get inputs in such memory.
     """
     if not isinstance(values, torch.Tensor) or values.data_ptr() % ALIGNMENT == 0 and values.is_contiguous():
         return values
@@ -186,9 +186,8 @@ class Tapes:
             if tape.finds_parameters() and (key in self._checked or self._check(key, tape, model)):
                 return tape.repeat(leaves)
             tape = self._tapes[key] = 0
-        if tape is not None:
-            return self._counted(key, tape, model, map_structure(_as_in_a_tape, inputs))
-        return model(*map_structure(_as_in_a_tape, inputs))
+        inputs = map_structure(_as_in_a_tape, inputs)
+        return model(*inputs) if tape is None else self._counted(key, tape, model, inputs)
 
     def _check(self, key: tuple, tape: Tape, model: torch.nn.Module) -> bool:
         """Return whether the model is the recorded one, with the same parts and settings."""

@@ -20,11 +20,11 @@ recurrent = dict(
         alternating_agent="rlpyt.agents.qpg.td3_lstm_agent.AlternatingTd3LstmAgent",
         algo="rlpyt.algos.qpg.recurrent.RecurrentTD3",
     ),
-)
-recurrent["ppo_lstm"] = dict(
-    agent="rlpyt.agents.pg.mujoco.MujocoLstmAgent",
-    alternating_agent="rlpyt.agents.pg.mujoco.AlternatingMujocoLstmAgent",
-    algo="rlpyt.algos.pg.ppo.PPO",
+    ppo_lstm=dict(
+        agent="rlpyt.agents.pg.mujoco.MujocoLstmAgent",
+        alternating_agent="rlpyt.agents.pg.mujoco.AlternatingMujocoLstmAgent",
+        algo="rlpyt.algos.pg.ppo.PPO",
+    ),
 )
 classes_by_key = dict(sac=pendulum.classes_by_key["sac"], **recurrent)
 

@@ -144,7 +144,7 @@ def _left_behind(session, tmp, shm):
     """Processes that still live some seconds later, and files in $TMPDIR and /dev/shm."""
     deadline = time.monotonic() + 5
     while True:
-        left = [f"process {process.pid} {' '.join(process.cmdline())[:80]}" for process in _processes(session, str(tmp))]
+        left = list(_processes(session, str(tmp)))
         left += [f"/dev/shm/{name}" for name in set(os.listdir("/dev/shm")) - shm]
         left += [f"temporary {name}" for name in os.listdir(tmp) if not name.startswith("torchinductor")]  # A cache, which torch keeps.
         if not left or time.monotonic() > deadline:
@@ -153,13 +153,13 @@ def _left_behind(session, tmp, shm):
 
 
 def _processes(session, tmp):
-    """Those of the trial; what cleans up after it is in a session of its own, and knows the directory."""
+    """Describe those of the trial; what cleans up after it is in a session of its own, and knows the directory."""
     for process in psutil.process_iter():
         try:
-            is_of_it = os.getsid(process.pid) == session or tmp in " ".join(process.cmdline())
-            if is_of_it and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-        except (OSError, psutil.Error):
+            line = " ".join(process.cmdline())
+            if (os.getsid(process.pid) == session or tmp in line) and process.status() != psutil.STATUS_ZOMBIE:
+                yield f"process {process.pid} {line[:80]}"
+        except (OSError, psutil.Error):  # It has just ended.
             pass
 
 

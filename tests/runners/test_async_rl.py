@@ -181,7 +181,7 @@ def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler
             model_kwargs=network, q_model_kwargs=network, action_squash=2.0, pretrain_std=0.0
         )
         algo = RecurrentSAC(
-            batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=min_steps_learn, replay_size=2000, replay_ratio=4,
+            batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=min_steps_learn, replay_size=2000, replay_ratio=1,
         )  # fmt: skip
         n_steps = 800 if min_steps_learn > 100 else 8000  # Sampling must not be over before there were some updates.
         runner = build(kind, RunnerCls, algo=algo, agent=agent, env=dict(id="Pendulum-v1"), n_steps=n_steps)

@@ -678,15 +678,14 @@ def make_envpool(task_id: str, num_envs: int = 1, batch_size: int | None = None,
     tasks = envpool.list_all_envs()
     if task_id not in tasks:
         raise ValueError(f"task_id={task_id!r} is no task of EnvPool. {did_you_mean(task_id, tasks, _TASKS)}")
+    kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
+    if batch_size is not None and batch_size < num_envs:
+        kwargs["batch_size"] = 1
     try:
-        envpool.make_spec(task_id, **kwargs)
+        return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs, batch_size)
     except TypeError as error:
         names = envpool.make_spec(task_id).config._fields
         for name in kwargs:
             if name not in names and repr(name) in str(error):
                 raise TypeError(f"{task_id} of EnvPool has no setting {name!r}. {did_you_mean(name, names)}") from error
         raise
-    kwargs.setdefault("num_threads", min(num_envs, len(allowed_cpus())))
-    if batch_size is not None and batch_size < num_envs:
-        kwargs["batch_size"] = 1
-    return EnvPoolVectorEnv(partial(envpool.make, task_id, env_type="gymnasium", num_envs=num_envs, **kwargs), num_envs, batch_size)

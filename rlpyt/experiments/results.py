@@ -558,11 +558,11 @@ def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float
     That is the algorithm; where several rows have it, also the planned steps; where several have both, also the configuration.
     """
     panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
-    labels = {id(row): (row.label, f"{row.label}, {_steps(row.n_steps)}") for row in table.rows.values()}
-    n_rows = Counter((row.task, label) for row in table.rows.values() for label in labels[id(row)])
-    for row in table.rows.values():
+    labels = {key: (row.label, f"{row.label}, {_steps(row.n_steps)}") for key, row in table.rows.items()}
+    n_rows = Counter((row.task, label) for key, row in table.rows.items() for label in labels[key])
+    for key, row in table.rows.items():
         found = [(run.steps, run.returns) for run in row.runs if run.steps]
-        short, longer = labels[id(row)]
+        short, longer = labels[key]
         label = next((label for label in (short, longer) if n_rows[row.task, label] == 1), f"{longer}, {row.name}")
         if found:
             panels.setdefault(row.task, {})[label] = found

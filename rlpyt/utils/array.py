@@ -9,6 +9,11 @@ from numpy.typing import DTypeLike
 ALIGNMENT = 64  # Bytes: a cache line. Addresses of the memory that torch allocates are multiples of it, those of numpy's are not.
 
 
+def aligned_size(n_bytes: int) -> int:
+    """Return `n_bytes`, rounded up to a multiple of `ALIGNMENT`."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
 def aligned_zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Do what `numpy.zeros` does, in memory that begins at a multiple of `ALIGNMENT`."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize

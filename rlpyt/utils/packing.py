@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from rlpyt.utils import accelerator
+from rlpyt.utils.array import aligned_size
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
-_ALIGNMENT = 64  # bytes
 _LARGE = 2**16  # bytes: from this size on, a copy within CPU memory takes longer than launching a copy to the device.
 _MAX_LAYOUTS = 16  # structures whose memory is kept, the most recent ones.
 
@@ -29,7 +29,7 @@ class Slab:
     _by_address: WeakValueDictionary[int, Slab] = WeakValueDictionary()
 
     def __init__(self, n_bytes: int) -> None:
-        self.memory = torch.empty(_aligned(max(n_bytes, 1)), dtype=torch.uint8, pin_memory=True)
+        self.memory = torch.empty(aligned_size(max(n_bytes, 1)), dtype=torch.uint8, pin_memory=True)
         self._used = 0
         Slab._by_address[self.memory.data_ptr()] = self
 
@@ -41,7 +41,7 @@ class Slab:
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return the next piece of this memory as an uninitialized tensor."""
         start, n = self._used, int(np.prod(shape)) * dtype.itemsize
-        self._used = _aligned(start + n)
+        self._used = aligned_size(start + n)
         return self.memory[start : start + n].view(dtype).view(tuple(shape))
 
     def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
@@ -69,7 +69,7 @@ class Ruler:
     def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """Count the bytes of an array, and return it in ordinary memory."""
         array = np.empty(shape, dtype)
-        self.n_bytes += _aligned(array.nbytes)
+        self.n_bytes += aligned_size(array.nbytes)
         return array
 
 
@@ -132,7 +132,7 @@ class _Staged:
     """A reusable slab for tensors of given shapes and dtypes."""
 
     def __init__(self, leaves: list[torch.Tensor]) -> None:
-        self._slab = Slab(sum(_aligned(leaf.nbytes) for leaf in leaves))
+        self._slab = Slab(sum(aligned_size(leaf.nbytes) for leaf in leaves))
         self._places = [self._slab.tensor(leaf.shape, leaf.dtype) for leaf in leaves]
         self._copied: Any = None
 
@@ -172,10 +172,6 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as bytes uint8 [n]; a copy if it is not contiguous."""
     flat = tensor.reshape(-1).contiguous()
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # The stride of a single number is arbitrary, and `view` needs 1.
-
-
-def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _torch_dtype(dtype: np.dtype) -> torch.dtype:

@@ -15,6 +15,7 @@ from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_lay
 from rlpyt.algos.schedules import Schedule, schedule_kind
 from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.types import BatchSpec
+from rlpyt.utils.array import ALIGNMENT
 from rlpyt.utils.buffer import buffer_leaves, buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
@@ -37,7 +38,6 @@ Ratios = namedtuple("Ratios", ["ratio", "valid"])
 _ADAPTATION, _LEAST_FACTOR, _LARGEST_FACTOR = 1.5, 0.01, 10.0
 
 _GATHERED = 2**18  # bytes of small minibatches that are gathered at once; they stay in a processor's cache
-_ALIGNMENT = 64  # bytes, of the memory that torch allocates
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
@@ -369,7 +369,7 @@ def _gathered_at_once(structure: Any, size: int) -> int:
     alignment of its operands.
     """
     sizes = [leaf.nbytes // max(len(leaf), 1) * size for leaf in buffer_leaves(structure)]  # bytes
-    return 1 if any(n % _ALIGNMENT for n in sizes) else max(_GATHERED // max(sum(sizes), 1), 1)
+    return 1 if any(n % ALIGNMENT for n in sizes) else max(_GATHERED // max(sum(sizes), 1), 1)
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:

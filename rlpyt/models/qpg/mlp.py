@@ -24,17 +24,24 @@ class QpgMlp(Model):
         hidden_sizes: widths of the hidden layers, with ReLU after each.
         output_size: number of outputs.
         action_size: components of the action if it is an input, else 0.
+        batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
 
     uses_prev_action = False
 
     def __init__(
-        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, action_size: int = 0
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        output_size: int,
+        action_size: int = 0,
+        batch_renorm: bool = False,
     ) -> None:
         super().__init__()
         self.observation = ObservationVector(observation_shape)
         self._obs_ndim = len(observation_shape)
-        self.mlp: torch.nn.Module = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
+        mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
+        self.mlp: torch.nn.Module = with_batch_renorm(mlp) if batch_renorm else mlp
 
     def layers(self) -> Layers | None:
         """Return (weight, bias) of each layer of `mlp` if it still consists of linear layers with ReLU between them, otherwise None."""
@@ -100,9 +107,7 @@ class PiMlpModel(QpgMlp):
     def __init__(
         self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, batch_renorm: bool = False
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, 2 * action_size)
-        if batch_renorm:
-            self.mlp = with_batch_renorm(self.mlp)
+        super().__init__(observation_shape, hidden_sizes, 2 * action_size, batch_renorm=batch_renorm)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """mean and log_std, both [T,B,action_size]."""
@@ -142,9 +147,7 @@ class PiCategoricalMlpModel(QpgMlp):
     def __init__(
         self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, batch_renorm: bool = False
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, output_size)
-        if batch_renorm:
-            self.mlp = with_batch_renorm(self.mlp)
+        super().__init__(observation_shape, hidden_sizes, output_size, batch_renorm=batch_renorm)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Logarithms of probabilities [T,B,output_size]."""

@@ -33,11 +33,11 @@ from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.workers import WorkerPool, send_by_value
+from rlpyt.utils.array import ALIGNMENT, aligned_size
 from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
 from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, checked
 
 PICKLED_BYTES = 256 * 1024  # Smaller batches are sent through the pipe directly.
-_ALIGNMENT = 64  # bytes
 
 
 class MultiprocessingSampler(Sampler):
@@ -107,7 +107,7 @@ class MultiprocessingSampler(Sampler):
             The arrays in this memory, and for each worker its arrays of objects, which cannot be in shared memory.
         """
         sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
-        n_bytes = sizes.n_bytes + _ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
+        n_bytes = sizes.n_bytes + ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
         with self._pool.ending_on_failure():
             key, memory, is_new = self._memories.take(n_bytes)
             self._pool.send(("write", key, memory.n_bytes, is_new, list(self._memories.maps), sizes, places), doing)
@@ -282,7 +282,7 @@ def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:
     def empty(shape: tuple, dtype: np.dtype) -> np.ndarray:
         nonlocal position
         array = np.ndarray(shape, dtype, buffer=memory, offset=position)
-        position += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        position += aligned_size(array.nbytes)
         return array
 
     return empty

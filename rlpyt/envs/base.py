@@ -64,6 +64,13 @@ class InPlaceEnv(Protocol):
         """Start a new episode and write its first observation into `observation_out`."""
 
 
+class BindingEnv(InPlaceEnv, Protocol):
+    """An environment whose `step_into` is faster once what it uses is looked up."""
+
+    def bind_step(self) -> Callable[[Any, Any], tuple[float, bool, Any]]:
+        """Return `step_into` for many steps. It need not see what is changed in the environment's own attributes later."""
+
+
 class StatefulEnv(Protocol):
     """An environment whose complete state can be saved; `AtariEnv` and `GymEnvWrapper` are examples.
 
@@ -306,10 +313,13 @@ class Wrapper:
 def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 
-    This is the environment's `step_into`. But if a subclass of the class with `step_into` overrides `step`, the callable calls `step`
-    and copies the observation.
+    This is what the environment's `bind_step` returns, or else its `step_into`. But if a subclass of the class that defines it overrides
+    `step`, the callable calls `step` and copies the observation.
     """
-    if _defines(env, "step_into", "step"):
+    fastest = _first_defined(env, "bind_step", "step_into", "step")
+    if fastest == "bind_step":
+        return cast(BindingEnv, env).bind_step()
+    if fastest == "step_into":
         return cast(InPlaceEnv, env).step_into
 
     def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
@@ -322,7 +332,7 @@ def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]
 
 def fast_reset(env: SteppableEnv) -> Callable[[Any], None]:
     """Return the callable ``(observation_out) -> None`` with which samplers reset `env`: like `fast_step`, for `reset_into`."""
-    if _defines(env, "reset_into", "reset"):
+    if _first_defined(env, "reset_into", "reset") == "reset_into":
         return cast(InPlaceEnv, env).reset_into
 
     def reset_into(observation_out: Any) -> None:
@@ -331,14 +341,13 @@ def fast_reset(env: SteppableEnv) -> Callable[[Any], None]:
     return reset_into
 
 
-def _defines(env: Any, fast: str, slow: str) -> bool:
-    """Return whether the object, or the first of its classes that defines either method, defines `fast`."""
+def _first_defined(env: Any, *names: str) -> str | None:
+    """Return the first of `names` that the object defines, or else the first of its classes that defines any."""
     for namespace in (attributes(env), *map(vars, type(env).__mro__)):
-        if fast in namespace:
-            return True
-        if slow in namespace:
-            return False
-    return False
+        for name in names:
+            if name in namespace:
+                return name
+    return None
 
 
 def as_number(value: Any) -> float:

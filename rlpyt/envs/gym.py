@@ -143,6 +143,26 @@ class GymEnvWrapper(Wrapper, Env):
         _write(own, observation, observation_out)
         return reward, done, env_info
 
+    def bind_step(self) -> Callable[[Any, Any], tuple[float, bool, Any]]:
+        """Return `step_into` with the attributes that it uses looked up once: it is faster, and does not see later changes of them."""
+        if self._is_classic or self.action_space is not self._same_actions:
+            return self.step_into
+        own = self.__dict__
+        step, obs_dtype, obs_shape = self.env.step, self._obs_dtype, self._obs_shape
+        goes_on = None if self._only_timeout is None else (False, self._only_timeout[False])  # done and env_info of most steps
+
+        def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
+            observation, reward, terminated, truncated, info = step(action)
+            if type(observation) is np.ndarray and observation.dtype == obs_dtype and observation.shape == obs_shape:
+                observation_out[...] = observation
+            else:
+                _write(own, observation, observation_out)
+            if goes_on is not None and terminated is False and truncated is False and type(reward) is float:
+                return reward, *goes_on
+            return _outcome(own, reward, terminated, truncated, info)
+
+        return step_into
+
     def reset(self) -> Any:
         """Reset the environment, with the seed of a preceding call of `seed` if any; return the converted observation."""
         return self.observation_space.convert(self._reset())
@@ -229,16 +249,20 @@ def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:
         observation, reward, done, info = own["env"].step(action)
         done = as_flag(done)
         timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
-    else:
-        observation, reward, terminated, truncated, info = own["env"].step(action)
-        if type(terminated) is not bool or type(truncated) is not bool:
-            terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
-        timeout = truncated and not terminated
-        done = terminated or timeout
+        return observation, *_outcome(own, reward, done and not timeout, timeout, info)
+    observation, reward, terminated, truncated, info = own["env"].step(action)
+    return observation, *_outcome(own, reward, terminated, truncated, info)
+
+
+def _outcome(own: dict[str, Any], reward: Any, terminated: Any, truncated: Any, info: Any) -> tuple[float, bool, Any]:
+    """Convert what a gym environment's step returned besides the observation to ``(reward, done, env_info)``; `own` as for `_step`."""
+    if type(terminated) is not bool or type(truncated) is not bool:
+        terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+    timeout = truncated and not terminated
     if type(reward) is not float:
         reward = as_number(reward)
     only_timeout = own["_only_timeout"]
-    return observation, reward, done, own["_to_env_info"](info, timeout) if only_timeout is None else only_timeout[timeout]
+    return reward, terminated or timeout, own["_to_env_info"](info, timeout) if only_timeout is None else only_timeout[timeout]
 
 
 def _write(own: dict[str, Any], observation: Any, out: Any) -> None:

@@ -27,7 +27,7 @@ from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_fi
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.structures import named_leaves
 
-kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
+kernels: Any = LazyModule("rlpyt.samplers.kernels")
 MANY = 256  # Environments for which a compiled loop is faster than some calls of numpy, and worth the import of numba.
 
 

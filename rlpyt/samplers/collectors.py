@@ -21,7 +21,7 @@ from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, R
 from rlpyt.samplers.ready import ReadyActors, fill_as_ready
 from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
-from rlpyt.samplers.traj_infos import VectorTracker, episode_tracker, has_own_step
+from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
@@ -64,21 +64,25 @@ class TrainingCollector(ResumableCollector):
 
     gpu = False
     _tracker: Any = None
+    _finishes_at_once = False  # Whether the tracker finishes the episodes of a batch when it ends.
     _ends: list[tuple[int, int]] = []  # What `completed_at` returns, where the tracker does not know it.
     steps_vectors = True  # An override of `collect_batch` that replaces the loop is told by `VectorColumn`.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up everything the loop needs."""
+        self.store_traj_infos()
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        calls = self._calls
-        if not isinstance(calls, VectorCalls):
-            self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
-            return
-        # Workers of an action server do without numba, unless there are so many environments that they need its speed.
-        is_compiled = not self.gpu or calls.n >= MANY
-        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, is_compiled and calls.n_ready is None and self.mid_batch_reset)
-        calls.at_once = isinstance(self._tracker, VectorTracker)
+        calls, waits = self._calls, not self.mid_batch_reset
+        if isinstance(calls, VectorCalls):
+            # Workers of an action server do without numba, unless there are so many environments that they need its speed.
+            at_once = (not self.gpu or calls.n >= MANY) and calls.n_ready is None and not waits
+        else:
+            at_once = not self.gpu and finishes_at_once(self.TrajInfoCls, len(self.envs), self.batch_T)
+        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once, waits)
+        self._finishes_at_once = isinstance(self._tracker, BatchTracker)
+        if isinstance(calls, VectorCalls):
+            calls.at_once = self._finishes_at_once
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]
@@ -91,9 +95,13 @@ class TrainingCollector(ResumableCollector):
 
     def state_dict(self, agent_inputs: AgentInputs, traj_infos: list) -> dict:
         """Return the state of environments and statistics between two batches; see `ResumableCollector.state_dict`."""
+        self.store_traj_infos()
+        return super().state_dict(agent_inputs, traj_infos)
+
+    def store_traj_infos(self) -> None:
+        """Write what is summed up so far into the TrajInfos of the running episodes, if it is kept elsewhere."""
         if self._tracker is not None:
             self._tracker.store()
-        return super().state_dict(agent_inputs, traj_infos)
 
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor | ReadyActors:
         """Return who chooses the actions: the agent in this process, or an action server."""
@@ -139,7 +147,8 @@ class TrainingCollector(ResumableCollector):
         """Fill the batch, all environments in lockstep; append the TrajInfos of the episodes that end to `completed`."""
         outcomes: list[Outcome] = []
         take = outcomes.append if self._tracker.reads_outcomes else None
-        end_episodes: Any = partial(end_vector_episodes, self) if isinstance(self._tracker, VectorTracker) else self._end_episodes
+        is_whole = isinstance(self._calls, VectorCalls) and self._calls.at_once
+        end_episodes: Any = partial(end_vector_episodes, self) if is_whole else self._end_episodes
 
         def when(b: int) -> str:
             return self._when(t)
@@ -161,7 +170,7 @@ class TrainingCollector(ResumableCollector):
     @property
     def completed_at(self) -> list[tuple[int, int]] | np.ndarray:
         """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``, or rows of an array."""
-        if isinstance(self._tracker, VectorTracker) and not self._ends:
+        if self._finishes_at_once and not self._ends:
             rows, columns = self._tracker.ends
             return np.stack([rows, np.asarray(self._calls.env_ranks)[columns]], axis=1)
         return self._ends
@@ -207,7 +216,7 @@ class TrainingCollector(ResumableCollector):
                 self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
             else:
                 self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
-            if is_over:
+            if is_over and not self._finishes_at_once:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self._ends.append((t, self._calls.env_ranks[b]))
             if done and not self.mid_batch_reset:

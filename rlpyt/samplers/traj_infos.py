@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.types import TrajInfo
+from rlpyt.types import EnvSamples, Samples, TrajInfo
 from rlpyt.utils.buffer import buffer_func
-from rlpyt.utils.collections import AttrDict
+from rlpyt.utils.collections import AttrDict, field_of
 from rlpyt.utils.lazy import LazyModule
 
-kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
+kernels: Any = LazyModule("rlpyt.samplers.kernels")
 
 
 def has_own_step(TrajInfoCls: Any) -> bool:
@@ -21,24 +21,43 @@ def has_own_step(TrajInfoCls: Any) -> bool:
     return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
 
 
-def episode_tracker(TrajInfoCls: Any, traj_infos: list, at_once: bool = False) -> _BatchTracker | _StepTracker | VectorTracker:
+def finishes_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
+    """Return whether to finish all episodes of a batch of single environments together, by a compiled loop.
+
+    That is worth a call if there are some steps, and can be if nobody can tell when a TrajInfo is made: the class overrides nothing.
+    """
+    return (n_envs >= 8 or n_envs * batch_T >= 64) and not has_own_step(TrajInfoCls) and _is_lazy(TrajInfoCls)
+
+
+def _is_lazy(TrajInfoCls: Any) -> bool:
+    return TrajInfoCls.__init__ is TrajInfo.__init__ and TrajInfoCls.terminate is TrajInfo.terminate
+
+
+def episode_tracker(
+    TrajInfoCls: Any, traj_infos: list, at_once: bool = False, waits: bool = False
+) -> EpisodeTracker | StepTracker | BatchTracker:
     """Return a tracker of running episodes: from the batch, unless `TrajInfoCls` overrides `step`, which must be called.
 
     Args:
         TrajInfoCls: makes the statistics of an episode.
         traj_infos: one running TrajInfo per environment; the tracker keeps the list up to date.
-        at_once: whether to finish all episodes of a batch together, for many environments.
+        at_once: whether to finish all episodes of a batch together, by a compiled loop.
+        waits: whether environments are idle after ``done`` until the batch is full.
     """
     if has_own_step(TrajInfoCls):
-        return _StepTracker(TrajInfoCls, traj_infos)
-    return (VectorTracker if at_once else _BatchTracker)(TrajInfoCls, traj_infos)
+        return StepTracker(TrajInfoCls, traj_infos)
+    return BatchTracker(TrajInfoCls, traj_infos, waits) if at_once else EpisodeTracker(TrajInfoCls, traj_infos)
 
 
-class _BatchTracker:
-    """Computes the sums of `TrajInfo.step` from the batch: over the rows of an episode, when the episode or the batch ends.
+def load_compiled() -> None:
+    """Compile the loop of `BatchTracker`, or load its code, so that processes that are forked from this one need not do so."""
+    infos = [TrajInfo()]
+    env = EnvSamples(None, np.zeros((1, 1), np.float32), None, np.zeros((1, 1), bool), None)
+    BatchTracker(TrajInfo, infos, waits=False).end_batch(Samples(None, env), [])
 
-    Columns are summed one by one, so that the result does not depend on which environments share a process.
-    """
+
+class EpisodeTracker:
+    """Computes the sums of `TrajInfo.step` from the batch: over the rows of an episode, when the episode or the batch ends."""
 
     reads_outcomes = False
 
@@ -46,7 +65,6 @@ class _BatchTracker:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = traj_infos  # They hold the sums so far.
         self._first = [0] * len(traj_infos)  # First row of each environment's episode that is not summed up yet.
-        self._powers = np.ones(0)  # Of the discount.
 
     def step(self, t: int, samples: Any, outcomes: list) -> None:
         """Nothing to do before an episode or the batch ends."""
@@ -74,26 +92,27 @@ class _BatchTracker:
         """Nothing to do: the TrajInfos have what is summed up so far."""
 
     def _sum_up(self, b: int, end: int, samples: Any) -> None:
-        first, info = self._first[b], self.traj_infos[b]
+        env, first, info = samples.env, self._first[b], self.traj_infos[b]
         self._first[b] = end
-        if first < end and samples.env.valid is not None and not samples.env.valid[first, b]:
+        if first < end and env.valid is not None and not env.valid[first, b]:
             first += 1  # The episode begins after a blank row.
-        rows, n = slice(first, end), end - first
-        if n == 0:
+        rewards = env.reward[first:end, b].tolist()
+        if not rewards:
             return
-        if len(self._powers) < n:
-            self._powers = info._discount ** np.arange(n)
-        reward = samples.env.reward[rows, b].astype(np.float64)
-        info.Length += n
-        info.Return += float(np.add.reduce(reward))
-        info.NonzeroRewards += int(np.count_nonzero(reward))
-        info.DiscountedReturn += info._cur_discount * float(self._powers[:n].dot(reward))
-        info._cur_discount *= float(self._powers[n - 1] * info._discount)
+        total, discounted, factor, discount = info.Return, info.DiscountedReturn, info._cur_discount, info._discount
+        for reward in rewards:
+            total += reward
+            discounted += factor * reward
+            factor *= discount
+        info.Length += len(rewards)
+        info.NonzeroRewards += len(rewards) - rewards.count(0)
+        info.Return, info.DiscountedReturn, info._cur_discount = total, discounted, factor
         for field, name in info.env_info_sums:
-            info[field] += float(getattr(samples.env.env_info, name)[rows, b].sum(dtype=np.float64))
+            for value in getattr(env.env_info, name)[first:end, b].astype(np.float64).tolist():
+                info[field] += value
 
 
-class _StepTracker:
+class StepTracker:
     """One object of the user's class per environment, told about every step."""
 
     reads_outcomes = True
@@ -126,13 +145,10 @@ class _StepTracker:
         """Nothing to do: the TrajInfos have been told about every step."""
 
 
-class VectorTracker:
-    """Computes the sums of `_BatchTracker`, with the same results, for all environments at once when the batch ends.
+class BatchTracker:
+    """Computes the sums of `EpisodeTracker`, with the same results, for all environments when the batch ends, by a compiled loop.
 
     Arrays hold the sums so far. `store` writes them into the TrajInfos, from which the next batch reads them again.
-
-    Sums of rewards do not depend on the order, because they add float32 in float64. Sums of discounted rewards and of env_info fields do,
-    so their terms are added in the order of `_BatchTracker`. For these, a *part* is the piece of an episode in one batch.
 
     Attributes:
         looks_at_observations: whether `terminate` of the class reads observations, so that `finish` needs the last one of each episode.
@@ -141,122 +157,82 @@ class VectorTracker:
 
     reads_outcomes = False
 
-    def __init__(self, TrajInfoCls: Any, traj_infos: list) -> None:
+    def __init__(self, TrajInfoCls: Any, traj_infos: list, waits: bool) -> None:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = traj_infos
         self.looks_at_observations = TrajInfoCls.terminate is not TrajInfo.terminate
-        self.ends: tuple[np.ndarray, ...] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.ends = np.zeros((2, 0), np.int64)
+        self._waits = waits
         self._finals: list = []  # The last observations of episodes, in order.
-        self._is_lazy = TrajInfoCls.__init__ is TrajInfo.__init__ and not self.looks_at_observations
-        self._running = np.zeros(len(traj_infos), kernels.SUMS)
-        self._sums: dict[str, np.ndarray] = {}  # Other sums of the running episodes, [B].
-        self._is_stored = True  # Whether `traj_infos` have the sums, and the arrays do not.
-        self._ended = self._running[:0]  # Memory.
-        self._powers = np.ones(0)  # Of the discount.
+        self._is_lazy = _is_lazy(TrajInfoCls)
+        self._names = [*kernels.COUNTS, *kernels.SUMS, *(field for field, _ in TrajInfoCls.env_info_sums)]
+        new = TrajInfoCls()
+        self._new = np.array([new[name] for name in self._names], np.float64)
+        n, B = len(kernels.COUNTS), len(traj_infos)
+        self._running = np.zeros((n, B), np.int64), np.zeros((len(self._names) - n, B))  # Counts and sums of the running episodes.
+        self._is_stored = True  # Whether `traj_infos` have them, and the arrays do not.
+        self._memory: list[np.ndarray] = []  # For `ends`, and for counts and sums of the episodes that end in a batch.
+        self._summed = np.zeros((0, 0, 0))  # Memory for the entries of env_info that are summed up.
 
     def finish(self, columns: np.ndarray, observation: Any) -> None:
         """The episodes of environments `columns` [k] ended with these observations, arrays [B,...]; for `looks_at_observations`."""
         final = buffer_func(observation, lambda x: x[columns])
         self._finals += [buffer_func(final, lambda x, i=i: x[i]) for i in range(len(columns))]
 
+    def stand_still(self, b: int, t: int, samples: Any) -> None:
+        """Do nothing: the rows of an idle environment are recognized."""
+
     def end_batch(self, samples: Any, completed: list) -> list:
         """Return the TrajInfos of the episodes that ended in this batch, in order; sum up what will be overwritten."""
         env = samples.env
         if self._is_stored:
             self._load()
-        if len(self._ended) < env.reward.size:
-            self._ended = np.zeros(env.reward.size, kernels.SUMS)
-        ended = self._ended[: kernels.sum_up(env.reward, env.done, env.valid, self._running, self._ended)]
-        ended = ended.view(np.int64).copy().view(kernels.SUMS)  # numpy copies numbers much faster than structures.
-        self.ends = ended["t"], ended["b"]
-        if not self._is_lazy:
-            return self._finished(env, ended)
-        discount = self.TrajInfoCls._discount
-        fields = {name: ended[name] for name in _COUNTED}
-        if discount == 1:
-            fields["DiscountedReturn"], fields["_cur_discount"] = ended["Return"], np.ones(len(ended))
-        if discount != 1 or self.TrajInfoCls.env_info_sums:
-            fields.update(self._add_parts(env, ended))
-        return FinishedInfos(self.TrajInfoCls, fields)
+        if self._summed.shape[1:] != env.reward.shape:
+            self._allocate(env.reward.shape)
+        for k, (_, name) in enumerate(self.TrajInfoCls.env_info_sums):
+            self._summed[k] = getattr(env.env_info, name)
+        over, valid = field_of(env.env_info, "traj_done", env.done), _NEVER_BLANK if env.valid is None else env.valid
+        rows = [np.ascontiguousarray(x) for x in (env.reward, env.done, over, valid)]  # So that one compiled loop serves all.
+        discount = float(self.TrajInfoCls._discount)
+        n = kernels.sum_up(*rows, self._summed, discount, self._waits, self._new, *self._running, *self._memory)
+        self.ends, counts, sums = (memory[:, :n].copy() for memory in self._memory)
+        fields = dict(zip(self._names, [*counts, *sums]))
+        return FinishedInfos(self.TrajInfoCls, fields) if self._is_lazy else self._finished(fields)
 
     def store(self) -> None:
         """Write the sums so far into the TrajInfos. Until the next batch ends, they may be changed there."""
-        if self._is_stored:
-            return
-        fields = {**{name: self._running[name] for name in _COUNTED}, **self._sums}
-        fields.setdefault("DiscountedReturn", fields["Return"])
-        for name, values in fields.items():
-            for info, value in zip(self.traj_infos, values.tolist()):
-                info[name] = value
+        if not self._is_stored:
+            counts, sums = self._running
+            for name, values in zip(self._names, [*counts, *sums]):
+                for info, value in zip(self.traj_infos, values.tolist()):
+                    info[name] = value
         self._is_stored = True
 
     def _load(self) -> None:
-        """Read the sums so far from the TrajInfos. A class with its own constructor keeps its sums, and the arrays start at zero."""
-        names = [field for field, _ in self.TrajInfoCls.env_info_sums]
-        names += [] if self.TrajInfoCls._discount == 1 else ["DiscountedReturn", "_cur_discount"]
-        for name in _COUNTED:
-            self._running[name] = [info[name] for info in self.traj_infos] if self._is_lazy else 0
-        self._sums = {name: np.array([info[name] for info in self.traj_infos], np.float64) for name in names if self._is_lazy}
+        """Read the sums so far from the TrajInfos."""
+        counts, sums = self._running
+        for name, values in zip(self._names, [*counts, *sums]):
+            values[:] = [info[name] for info in self.traj_infos]
         self._is_stored = False
 
-    def _add_parts(self, env: Any, ended: np.ndarray) -> dict[str, np.ndarray]:
-        """Add this batch to `_sums`; return those of the episodes that `ended` [k]."""
-        k, sums = len(ended), self._sums
-        parts = np.concatenate([ended, self._running])
-        is_continued, b = parts["is_continued"].astype(bool), parts["b"]
-        values = self._of_parts(env, parts)
-        before = {name: np.where(is_continued, sums[name][b], float(name == "_cur_discount")) for name in sums}
-        after = {name: before[name] + values[name] for name, _ in self.TrajInfoCls.env_info_sums}
-        if "_cur_discount" in sums:
-            after["DiscountedReturn"] = before["DiscountedReturn"] + before["_cur_discount"] * values["DiscountedReturn"]
-            after["_cur_discount"] = before["_cur_discount"] * values["_cur_discount"]
-        self._sums = {name: x[k:] for name, x in after.items()}
-        return {name: x[:k] for name, x in after.items()}
+    def _allocate(self, shape: tuple[int, int]) -> None:
+        self._summed = np.zeros((len(self.TrajInfoCls.env_info_sums), *shape))
+        n = shape[0] * shape[1]
+        self._memory = [np.zeros((2, n), np.int64), *(np.zeros((len(x), n), x.dtype) for x in self._running)]
 
-    def _of_parts(self, env: Any, parts: np.ndarray) -> dict[str, np.ndarray]:
-        """Return sums [p] for `parts` (SUMS [p]) of episodes: of fields of env_info, and of discounted rewards; and the discount behind."""
-        T, discount = len(env.reward), self.TrajInfoCls._discount
-        if len(self._powers) < T:
-            self._powers = discount ** np.arange(T)
-        lengths = parts["t"] + 1 - parts["start"]
-        starts = parts["b"] * T + parts["start"]
-        by_length = [(int(n), (lengths == n).nonzero()[0]) for n in np.unique(lengths)]
-
-        def summed(x: np.ndarray, add: Any) -> np.ndarray:
-            column_by_column, sums = np.ascontiguousarray(x.T, np.float64).ravel(), np.zeros(len(parts))
-            for n, which in by_length:
-                sums[which] = add(column_by_column[starts[which, None] + np.arange(n)], n)
-            return sums
-
-        values = {
-            field: summed(getattr(env.env_info, name), lambda rows, n: np.add.reduce(rows, axis=1))
-            for field, name in self.TrajInfoCls.env_info_sums
-        }
-        values["DiscountedReturn"] = summed(env.reward, lambda rows, n: np.vecdot(rows, self._powers[:n]))
-        values["_cur_discount"] = np.concatenate([[1.0], self._powers * discount])[lengths]
-        return values
-
-    def _finished(self, env: Any, ended: np.ndarray) -> list:
-        """Return the TrajInfos of the episodes that `ended` [k]; their class has its own constructor or its own `terminate`."""
-        infos, completed, finals = self.traj_infos, [], self._finals or [None] * len(ended)
-        self._finals, self._is_stored = [], True
-        parts = np.concatenate([ended, self._running])
-        values = {**{name: parts[name] for name in _COUNTED}, **self._of_parts(env, parts)}
-        discounted, decay = values.pop("DiscountedReturn").tolist(), values.pop("_cur_discount").tolist()
-        lists = {name: x.tolist() for name, x in values.items()}
-        for i, b in enumerate(parts["b"].tolist()):
-            info = infos[b]
-            for name, x in lists.items():
-                info[name] += x[i]
-            info.DiscountedReturn += info._cur_discount * discounted[i]
-            info._cur_discount *= decay[i]
-            if i < len(ended):
-                infos[b] = self.TrajInfoCls()
-                completed.append(info.terminate(finals[i]))
+    def _finished(self, fields: dict[str, np.ndarray]) -> list:
+        """Return TrajInfos with these `fields` [k], of episodes that ended; their class has its own constructor or `terminate`."""
+        lists = {name: values.tolist() for name, values in fields.items()}
+        columns, finals = self.ends[1].tolist(), self._finals or [None] * self.ends.shape[1]
+        completed, self._finals = [], []
+        for i, (b, final) in enumerate(zip(columns, finals, strict=True)):
+            info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
+            info.update({name: values[i] for name, values in lists.items()})
+            completed.append(info.terminate(final))
         return completed
 
 
-_COUNTED = ("Length", "Return", "NonzeroRewards")  # By `kernels.sum_up`.
+_NEVER_BLANK = np.zeros((0, 0), bool)
 
 
 class FinishedInfos(list):

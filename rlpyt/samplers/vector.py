@@ -31,7 +31,7 @@ from rlpyt.utils.collections import dynamic_namedtuple, fields_of
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
-kernels: Any = LazyModule("rlpyt.samplers.vector_kernels")
+kernels: Any = LazyModule("rlpyt.samplers.kernels")
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 

@@ -44,7 +44,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.signals",
     "rlpyt.samplers.stepping",
     "rlpyt.samplers.vector",
-    "rlpyt.samplers.vector_kernels",
+    "rlpyt.samplers.kernels",
     "rlpyt.samplers.workers",
     "rlpyt.utils.completed",
     "rlpyt.utils.extras",

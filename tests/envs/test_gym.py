@@ -211,6 +211,38 @@ def test_a_batch_is_not_corrupted_by_an_environment_that_reuses_its_memory():
     assert (batch == np.stack(expected)).all()
 
 
+OUTCOMES = {
+    "plain": lambda t: (np.full(2, t, np.float32), 0.5, False, False, {}),
+    "terminated": lambda t: (np.full(2, t, np.float32), 0.5, True, False, {}),
+    "truncated": lambda t: (np.full(2, t, np.float32), 0.5, False, True, {}),
+    "both": lambda t: (np.full(2, t, np.float32), 0.5, True, True, {}),
+    "numpy's numbers": lambda t: (np.full(2, t, np.float32), np.float32(0.5), np.bool_(t == 1), np.bool_(t == 2), {}),
+    "an integer as reward": lambda t: (np.full(2, t, np.float32), 1, 0, 1, {}),
+    "a list as observation": lambda t: ([t, t + 1], 0.5, False, False, {}),
+    "info": lambda t: (np.full(2, t, np.float32), 0.5, False, t == 2, {"x": t}),
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_what_samplers_call_gives_the_same_as_step(name):
+    class Outcomes(ScriptedEnv):
+        t = 0
+
+        def step(self, action):
+            self.t += 1
+            return OUTCOMES[name](self.t)
+
+    env, other = GymEnvWrapper(Outcomes()), GymEnvWrapper(Outcomes())
+    call, out = fast_step(env), np.zeros(2, np.float32)
+    assert call != env.step_into, "one that was made for many steps"
+    for _ in range(4):
+        step = other.step(0)
+        outcome = call(0, out)
+        assert outcome == (step.reward, step.done, step.env_info)
+        assert [type(x) for x in outcome] == [float, bool, type(step.env_info)] and type(outcome[2].timeout) is bool
+        assert (out == step.observation).all()
+
+
 def test_structured_observations_and_actions():
     env = envs.make_structured()
     observation, reward, _, _ = [env.reset(), env.step(env.action_space.null_value())][1]

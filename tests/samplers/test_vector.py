@@ -1,11 +1,8 @@
 """Samplers step vectors of environments as they step single ones."""
 
-import copy
 import functools
-import json
-import pickle
 import re
-from collections import deque, namedtuple
+from collections import namedtuple
 
 import gymnasium
 import numpy as np
@@ -17,13 +14,11 @@ from users import MyCollector
 
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, VectorStep
 from rlpyt.episodes.assembler import EpisodeAssembler
-from rlpyt.samplers.parallel.base import in_order
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
-from rlpyt.samplers.traj_infos import FinishedInfos, episode_tracker
 from rlpyt.samplers.vector import VectorCalls
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.types import AgentInputs, EnvSamples, Samples, TrajInfo, as_recorded
+from rlpyt.types import AgentInputs, TrajInfo, as_recorded
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 
 VECTORS = VectorEnvs(make_gym_vector)
@@ -437,173 +432,6 @@ def test_vectors_that_fit_the_parts_of_an_asynchronous_sampler_are_accepted():
         sampler = make_sampler(kind, VectorEnvs(make_gym_vector, n=3), {}, B=B, eval_n_envs=0)
         sampler.async_initialize(RecordingAgent(), seed=0)
         assert [part.batch_spec.B for part in sampler.parts(2)] == [B // 2] * 2
-
-
-def test_float64_sums_of_env_info_are_those_of_single_environments():
-    class Summing(TrajInfo):
-        env_info_sums = (("Drift", "drift"),)
-
-    rng = np.random.default_rng(0)
-    T, B = 300, 2
-    drift, done = rng.standard_normal((T, B)) * 10 ** rng.uniform(-8, 8, (T, B)), np.zeros((T, B), bool)
-    done[[130, 271], [0, 1]] = True
-    env = EnvSamples(np.zeros((T, B)), np.ones((T, B), np.float32), None, done, namedtuple("info", "drift")(drift))
-    singly, at_once = ([Summing() for _ in range(B)] for _ in range(2))
-    one, other = (episode_tracker(Summing, infos, at_once=infos is at_once) for infos in (singly, at_once))
-    finished = [one.finish(b, t, Samples(None, env), None) for t, b in np.argwhere(done)]
-    assert one.end_batch(Samples(None, env), finished) is finished
-    infos = other.end_batch(Samples(None, env), [])
-    other.store()
-    assert infos == finished and at_once == singly
-
-
-class PlainTrajInfo(TrajInfo):
-    _discount = 0.97
-    env_info_sums = (("Drift", "drift"),)
-
-
-class ConstructedTrajInfo(PlainTrajInfo):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.Return = 100.0
-
-
-@pytest.mark.parametrize("discount", [1.0, 0.97])
-@pytest.mark.parametrize("TrajInfoCls", [PlainTrajInfo, ConstructedTrajInfo])
-@pytest.mark.parametrize("T, has_blanks", [(1, False), (1, True), (7, False), (7, True), (40, True)])
-def test_episodes_that_are_finished_together_have_the_statistics_of_those_finished_one_by_one(
-    T, has_blanks, TrajInfoCls, discount, monkeypatch
-):
-    monkeypatch.setattr(PlainTrajInfo, "_discount", discount)
-    rng, B = np.random.default_rng(T), 5
-    singly, at_once = ([TrajInfoCls() for _ in range(B)] for _ in range(2))
-    one, other = (episode_tracker(TrajInfoCls, infos, at_once=infos is at_once) for infos in (singly, at_once))
-    blank, n_finished = np.zeros(B, bool), 0
-    for i in range(60 // T + 3):
-        reward = (rng.standard_normal((T, B)) * (rng.random((T, B)) < 0.7)).astype(np.float32)
-        done, drift, valid = rng.random((T, B)) < 0.2, rng.standard_normal((T, B)), np.ones((T, B), bool)
-        for t in range(T) if has_blanks else ():
-            valid[t] = ~blank
-            reward[t, blank], drift[t, blank], done[t, blank] = 0, 0, True
-            blank = done[t] & ~blank
-        env = EnvSamples(None, reward, None, done, namedtuple("info", "drift")(drift), valid=valid if has_blanks else None)
-        samples, ends = Samples(None, env), np.argwhere(done & valid).tolist()
-        finished = one.end_batch(samples, [one.finish(b, t, samples, None) for t, b in ends])
-        infos = other.end_batch(samples, [])
-        assert infos == finished and len(infos) == len(finished)
-        assert [type(x) for info in infos for x in info.values()] == [type(x) for info in finished for x in info.values()]
-        if i % 3 == 2:  # They need not be written in each batch.
-            other.store()
-            assert at_once == singly
-            assert [type(x) for info in at_once for x in info.values()] == [type(x) for info in singly for x in info.values()]
-        assert np.transpose(other.ends).tolist() == ends
-        n_finished += len(finished)
-    assert n_finished > 10
-
-
-class Undiscounted(TrajInfo):
-    """Samplers set the discount of the class that they are given; this one is given to none."""
-
-    _discount = 1
-
-
-def finished_infos():
-    """Three episodes of 1, 1 and 2 steps."""
-    done = np.array([[True, False, True], [False, False, False], [False, False, True]])
-    tracker = episode_tracker(Undiscounted, [Undiscounted() for _ in range(3)], at_once=True)
-    return tracker.end_batch(Samples(None, EnvSamples(None, np.ones((3, 3), np.float32), None, done, None)), [])
-
-
-LENGTHS = [1, 1, 2]
-
-
-def lengths(infos):
-    return [info["Length"] for info in infos]
-
-
-def added_in_place(infos):
-    infos += [{"Length": 5}]
-    return infos
-
-
-USES = {
-    "iteration": (lambda infos: [info.Length for info in infos], LENGTHS),
-    "len": (len, 3),
-    "slices": (lambda infos: (type(infos[1:]), lengths(infos[1:]), lengths(infos[::-2])), (list, [1, 2], [2, 1])),
-    "reversed": (lambda infos: lengths(reversed(infos)), [2, 1, 1]),
-    "unpacking": (lambda infos: lengths((lambda a, b, c: (c, a))(*infos)), [2, 1]),
-    "sum": (lambda infos: sum(lengths(infos)), 4),
-    "+ list": (lambda infos: lengths(infos + [{"Length": 5}]), [*LENGTHS, 5]),
-    "list +": (lambda infos: lengths([{"Length": 5}] + infos), [5, *LENGTHS]),
-    "+ alike": (lambda infos: lengths(infos + finished_infos()), LENGTHS * 2),
-    "+=": (lambda infos: lengths(added_in_place(infos)), [*LENGTHS, 5]),
-    "list +=": (lambda infos: lengths(functools.reduce(lambda a, b: a.__iadd__(b), [[], infos])), LENGTHS),
-    "*": (lambda infos: lengths(infos * 2), LENGTHS * 2),
-    "extend": (lambda infos: infos.extend([{"Length": 5}]) or lengths(infos), [*LENGTHS, 5]),
-    "list.extend": (lambda infos: (a := [{"Length": 5}]).extend(infos) or lengths(a), [5, *LENGTHS]),
-    "append": (lambda infos: infos.append({"Length": 5}) or lengths(infos), [*LENGTHS, 5]),
-    "insert": (lambda infos: infos.insert(0, {"Length": 5}) or lengths(infos), [5, *LENGTHS]),
-    "pop": (lambda infos: (infos.pop().Length, lengths(infos)), (2, [1, 1])),
-    "del": (lambda infos: infos.__delitem__(0) or lengths(infos), [1, 2]),
-    "clear": (lambda infos: infos.clear() or lengths(infos), []),
-    "assignment": (lambda infos: infos.__setitem__(0, {"Length": 5}) or lengths(infos), [5, 1, 2]),
-    "assignment of a slice": (lambda infos: infos.__setitem__(slice(0, 2), []) or lengths(infos), [2]),
-    "assignment to a slice": (lambda infos: (a := [0]).__setitem__(slice(None), infos) or lengths(a), LENGTHS),
-    "sort": (lambda infos: infos.sort(key=lambda info: -info.Length) or lengths(infos), [2, 1, 1]),
-    "sorted": (lambda infos: lengths(sorted(infos, key=lambda info: -info.Length)), [2, 1, 1]),
-    "reverse": (lambda infos: infos.reverse() or lengths(infos), [2, 1, 1]),
-    "index": (lambda infos: infos.index(infos[2]), 2),
-    "count": (lambda infos: infos.count(infos[0]), 2),
-    "in": (lambda infos: (finished_infos()[2] in infos, None in infos), (True, False)),
-    "==": (lambda infos: (infos == finished_infos(), infos == list(finished_infos()), list(finished_infos()) == infos), (True,) * 3),
-    "!=": (lambda infos: (infos != finished_infos(), infos != [], [None] * 3 == infos), (False, True, False)),
-    "isinstance": (lambda infos: isinstance(infos, list), True),
-    "list": (lambda infos: lengths(list(infos)), LENGTHS),
-    "tuple": (lambda infos: lengths(tuple(infos)), LENGTHS),
-    "array": (lambda infos: lengths(np.array(infos, object)), LENGTHS),
-    "copy": (lambda infos: lengths(infos.copy()), LENGTHS),
-    "copy.copy": (lambda infos: lengths(copy.copy(infos)), LENGTHS),
-    "deepcopy": (lambda infos: lengths(copy.deepcopy(infos)), LENGTHS),
-    "json": (lambda infos: lengths(json.loads(json.dumps(infos))), LENGTHS),
-    "json with indent": (lambda infos: lengths(json.loads(json.dumps(infos, indent=1))), LENGTHS),
-    "repr": (lambda infos: repr(infos), repr(list(finished_infos()))),
-    "pickle": (lambda infos: lengths(pickle.loads(pickle.dumps(infos))), LENGTHS),
-    "deque": (lambda infos: lengths(deque(infos, maxlen=2)), [1, 2]),
-    "an entry is made once": (lambda infos: infos[0].update(Mark=1) or (infos[0].Mark, infos[-1] is infos[2]), (1, True)),
-    "pickle of a changed entry": (lambda infos: infos[0].update(Mark=1) or pickle.loads(pickle.dumps(infos))[0].Mark, 1),
-    "a None of the user": (lambda infos: infos.append(None) or infos[3], None),
-}
-
-
-@pytest.mark.parametrize("use", USES)
-def test_finished_episodes_that_are_made_when_they_are_asked_for_are_a_list(use):
-    function, expected = USES[use]
-    assert function(finished_infos()) == expected
-    if use not in ("pickle of a changed entry", "an entry is made once"):
-        assert function(pickle.loads(pickle.dumps(finished_infos()))) == expected
-
-
-def test_only_those_finished_episodes_are_made_that_are_read():
-    made = []
-
-    class Counted(TrajInfo):
-        def update(self, *args, **kwargs):
-            made.append(self)
-            super().update(*args, **kwargs)
-
-    infos = FinishedInfos(Counted, dict(Length=np.arange(1000)))
-    assert lengths(infos[-3:]) == [997, 998, 999] and infos[0].Length == 0 and len(infos) == 1000 and len(made) == 4
-    with pytest.raises(IndexError):
-        infos[1000]
-
-
-def test_finished_episodes_of_several_workers_are_in_the_order_of_time():
-    parts = [FinishedInfos(TrajInfo, dict(Length=np.array(lengths))) for lengths in ([1, 4, 5], [], [2, 3, 6])]
-    ends = [np.array(pairs).reshape(-1, 2) for pairs in ([(0, 0), (2, 0), (2, 1)], [], [(0, 5), (1, 4), (7, 5)])]
-    for untouched in (True, False):
-        infos = in_order(list(zip(parts, ends)))
-        assert lengths(infos) == [1, 2, 3, 4, 5, 6] and isinstance(infos, FinishedInfos) == untouched
-        parts[0] = list(parts[0])
 
 
 def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():

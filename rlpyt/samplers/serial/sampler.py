@@ -31,7 +31,7 @@ class SerialSampler(BaseSampler):
     collector: Any = None
     eval_collector: Any = None
     agent_inputs: AgentInputs
-    traj_infos: list
+    _traj_infos: list
 
     @checked()
     def __init__(
@@ -101,6 +101,16 @@ class SerialSampler(BaseSampler):
         self.agent_inputs, self.traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()
 
+    @property
+    def traj_infos(self) -> list:
+        """The statistics of the running episodes, one TrajInfo per environment."""
+        CompletedCollector(self.collector).store_traj_infos()
+        return self._traj_infos
+
+    @traj_infos.setter
+    def traj_infos(self, traj_infos: list) -> None:
+        self._traj_infos = traj_infos
+
     def _use_batch(self, db_idx: int) -> None:
         super()._use_batch(db_idx)
         if self.collector is not None:
@@ -111,7 +121,7 @@ class SerialSampler(BaseSampler):
         self._check_running()
         self.itr = itr
         self.collector.reset_if_needed(self.agent_inputs)
-        self.agent_inputs, self.traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self.traj_infos, itr)
+        self.agent_inputs, self._traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self._traj_infos, itr)
         return self.samples_pyt, completed
 
     def evaluate_agent(self, itr: int) -> list:

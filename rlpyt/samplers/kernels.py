@@ -1,4 +1,4 @@
-"""Inner loops over the environments of a vector, compiled by numba. As `rlpyt.utils.kernels`, import this module by `LazyModule`."""
+"""Inner loops over the environments of a process, compiled by numba. As `rlpyt.utils.kernels`, import this module by `LazyModule`."""
 
 from __future__ import annotations
 
@@ -75,57 +75,81 @@ def null_after_done(action: Any, reward: Any, done: Any, prev_action: Any, prev_
     return n_ended
 
 
-# What is summed up of an episode.
-#   b               its column
-#   start, t        its first and its last row in this batch
-#   is_continued    whether it began before this batch, so that the sums include rows of earlier ones
-_COUNTS = ("b", "start", "t", "is_continued", "Length", "NonzeroRewards")
-SUMS = np.dtype([*((name, np.int64) for name in _COUNTS), ("Return", np.float64)], align=True)
+# The rows of arrays with sums of episodes. Behind those of SUMS come the fields of `env_info_sums`.
+COUNTS = ("Length", "NonzeroRewards")
+SUMS = ("Return", "DiscountedReturn", "_cur_discount")
 
 
 @kernel
-def sum_up(reward: Any, done: Any, valid: Any, running: Any, ended: Any) -> Any:
-    """Add the rows of a batch to the sums of the episodes to which they belong.
+def sum_up(
+    reward: Any,
+    done: Any,
+    over: Any,
+    valid: Any,
+    summed: Any,
+    discount: Any,
+    waits: Any,
+    new: Any,
+    counts: Any,
+    sums: Any,
+    ends: Any,
+    ended_counts: Any,
+    ended_sums: Any,
+) -> Any:
+    """Add the rows of a batch to the sums of the episodes to which they belong, step by step as `TrajInfo.step` does.
 
     Args:
         reward: float32 [T,B].
         done: bool [T,B].
-        valid: bool [T,B], or None if no row is blank.
-        running: SUMS [B], of the episodes that run before the batch; afterwards, of those that run behind it.
-        ended: SUMS [>=T*B], memory for those of the episodes that end in the batch, in the order of time.
+        over: bool [T,B], where an episode ends.
+        valid: bool [T,B], or [0,0] if no row is blank.
+        summed: float64 [K,T,B], the entries of env_info that are summed up.
+        discount: of rewards, a float.
+        waits: whether an environment is idle after `done` until the end of the batch.
+        new: float64 [C+S+K], counts and sums with which an episode begins.
+        counts: int64 [C,B], COUNTS of the running episodes.
+        sums: float64 [S+K,B], SUMS of the running episodes, and the sums of `summed`.
+        ends: int64 [2,>=T*B], memory for the rows and columns in which episodes end, in the order of time.
+        ended_counts, ended_sums: [C,>=T*B] and [S+K,>=T*B], memory for their counts and sums.
 
     Returns:
         Number of the episodes that ended.
     """
     T, B = reward.shape
-    before, sums = running["Return"].copy(), np.zeros(B)  # What is of earlier batches is added last, as `_BatchTracker` does.
-    n_nonzero = running["NonzeroRewards"].copy()
-    length, start = running["Length"].copy(), np.zeros(B, np.int64)  # Steps before row `start`, and that row.
+    K, C, S = len(summed), len(counts), len(sums)
+    length, n_nonzero, total, discounted, factor = counts[0], counts[1], sums[0], sums[1], sums[2]
+    has_blanks, is_idle, is_out = len(valid) > 0, np.zeros(B, np.bool_), np.zeros(B, np.bool_)
     n = 0
-    for b in range(B):
-        running[b].is_continued = True
     for t in range(T):
-        if valid is None:
+        for b in range(B):
+            is_out[b] = is_idle[b] or (has_blanks and not valid[t, b])
+        if not has_blanks and not waits:
             for b in range(B):  # Without branches, so that the processor does several at once.
-                sums[b] += reward[t, b]
+                length[b] += 1
                 n_nonzero[b] += reward[t, b] != 0
+                total[b] += reward[t, b]
+                discounted[b] += factor[b] * reward[t, b]
+                factor[b] *= discount
         else:
             for b in range(B):
-                if valid[t, b]:
-                    sums[b] += reward[t, b]
+                if not is_out[b]:
+                    length[b] += 1
                     n_nonzero[b] += reward[t, b] != 0
-                else:  # The episode begins after a blank row.
-                    length[b], start[b] = length[b] + t - start[b], t + 1
+                    total[b] += reward[t, b]
+                    discounted[b] += factor[b] * reward[t, b]
+                    factor[b] *= discount
+        for k in range(K):
+            for b in range(B):
+                if not is_out[b]:
+                    sums[S - K + k, b] += summed[k, t, b]
         for b in range(B):
-            if done[t, b] and (valid is None or valid[t, b]):
-                end = ended[n]
-                end.b, end.start, end.t, end.is_continued = b, start[b], t, running[b].is_continued
-                end.Length, end.NonzeroRewards, end.Return = length[b] + t + 1 - start[b], n_nonzero[b], before[b] + sums[b]
-                running[b].is_continued = False
-                length[b], start[b], n_nonzero[b], before[b], sums[b] = 0, t + 1, 0, 0.0, 0.0
+            if over[t, b] and not is_out[b]:
+                ends[0, n], ends[1, n] = t, b
+                for i in range(C):
+                    ended_counts[i, n], counts[i, b] = counts[i, b], np.int64(new[i])
+                for i in range(S):
+                    ended_sums[i, n], sums[i, b] = sums[i, b], new[C + i]
                 n += 1
-    for b in range(B):
-        end = running[b]
-        end.b, end.start, end.t = b, start[b], T - 1
-        end.Length, end.NonzeroRewards, end.Return = length[b] + T - start[b], n_nonzero[b], before[b] + sums[b]
+        if waits:
+            is_idle |= done[t]
     return n

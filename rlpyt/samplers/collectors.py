@@ -172,7 +172,7 @@ class TrainingCollector(ResumableCollector):
         """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``, or rows of an array."""
         if self._finishes_at_once and not self._ends:
             rows, columns = self._tracker.ends
-            return np.stack([rows, np.asarray(self._calls.env_ranks)[columns]], axis=1)
+            return np.array([rows, np.array(self._calls.env_ranks)[columns]]).T
         return self._ends
 
     @completed_at.setter

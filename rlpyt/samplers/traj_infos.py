@@ -196,8 +196,9 @@ class BatchTracker:
         discount = float(self.TrajInfoCls._discount)
         n = kernels.sum_up(*rows, self._summed, discount, self._waits, self._new, *self._running, *self._memory)
         self.ends, counts, sums = (memory[:, :n].copy() for memory in self._memory)
-        fields = dict(zip(self._names, [*counts, *sums]))
-        return FinishedInfos(self.TrajInfoCls, fields) if self._is_lazy else self._finished(fields)
+        if self._is_lazy:
+            return FinishedInfos(self.TrajInfoCls, self._names, counts, sums)
+        return self._finished(dict(zip(self._names, [*counts, *sums])))
 
     def store(self) -> None:
         """Write the sums so far into the TrajInfos. Until the next batch ends, they may be changed there."""
@@ -242,28 +243,29 @@ class FinishedInfos(list):
 
     Args:
         TrajInfoCls: their class.
-        fields: their entries, arrays [k].
+        names: of their entries.
+        tables: arrays [n,k] with the entries of k TrajInfos; their rows, one table after the other, have these names.
     """
 
-    def __init__(self, TrajInfoCls: Any, fields: dict[str, np.ndarray]) -> None:
-        super().__init__([None] * len(fields["Length"]))
-        self._TrajInfoCls = TrajInfoCls
-        self._fields: dict[str, np.ndarray] | None = fields  # None once all are made.
+    def __init__(self, TrajInfoCls: Any, names: Sequence[str], *tables: np.ndarray) -> None:
+        super().__init__([None] * tables[0].shape[1])
+        self._TrajInfoCls, self._names = TrajInfoCls, names
+        self._tables: tuple[np.ndarray, ...] = tables  # Empty once all are made.
         self._is_untouched = True  # Whether none is made.
 
     @staticmethod
     def joined(parts: Sequence[FinishedInfos], order: np.ndarray) -> FinishedInfos:
         """Return the TrajInfos of several lists, of which none is made: number `i` is number ``order[i]`` of all."""
-        columns: list[dict] = [part._fields or {} for part in parts]
-        return FinishedInfos(parts[0]._TrajInfoCls, {name: np.concatenate([c[name] for c in columns])[order] for name in columns[0]})
+        tables = [np.concatenate(tables, axis=1)[:, order] for tables in zip(*(part._tables for part in parts))]
+        return FinishedInfos(parts[0]._TrajInfoCls, parts[0]._names, *tables)
 
     def __getitem__(self, k: Any) -> Any:
         if isinstance(k, slice):
             return [self[i] for i in range(len(self))[k]]
         info = super().__getitem__(k)
-        if info is None and self._fields is not None:
+        if info is None and self._tables:
             info = self._TrajInfoCls()
-            info.update({name: values[k].item() for name, values in self._fields.items()})
+            info.update(zip(self._names, [entry for table in self._tables for entry in table[:, k].tolist()]))
             super().__setitem__(k, info)
             self._is_untouched = False
         return info
@@ -273,14 +275,14 @@ class FinishedInfos(list):
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         if self._is_untouched:
-            return FinishedInfos, (self._TrajInfoCls, self._fields)
+            return FinishedInfos, (self._TrajInfoCls, self._names, *self._tables)
         return list, (self.copy(),)
 
     def _make_all(self) -> None:
-        if self._fields is not None:
+        if self._tables:
             for k in range(len(self)):
                 self[k]
-            self._fields = None
+            self._tables = ()
             self._is_untouched = False
 
 

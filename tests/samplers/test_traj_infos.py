@@ -237,14 +237,14 @@ def test_only_those_finished_episodes_are_made_that_are_read():
             made.append(self)
             super().update(*args, **kwargs)
 
-    infos = FinishedInfos(Counted, dict(Length=np.arange(1000)))
+    infos = FinishedInfos(Counted, ["Length"], np.arange(1000)[None])
     assert lengths(infos[-3:]) == [997, 998, 999] and infos[0].Length == 0 and len(infos) == 1000 and len(made) == 4
     with pytest.raises(IndexError):
         infos[1000]
 
 
 def test_finished_episodes_of_several_workers_are_in_the_order_of_time():
-    parts = [FinishedInfos(TrajInfo, dict(Length=np.array(lengths))) for lengths in ([1, 4, 5], [], [2, 3, 6])]
+    parts = [FinishedInfos(TrajInfo, ["Length"], np.array([lengths])) for lengths in ([1, 4, 5], [], [2, 3, 6])]
     ends = [np.array(pairs).reshape(-1, 2) for pairs in ([(0, 0), (2, 0), (2, 1)], [], [(0, 5), (1, 4), (7, 5)])]
     for untouched in (True, False):
         infos = in_order(list(zip(parts, ends)))

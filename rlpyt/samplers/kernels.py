@@ -121,8 +121,9 @@ def sum_up(
     has_blanks, is_idle, is_out = len(valid) > 0, np.zeros(B, np.bool_), np.zeros(B, np.bool_)
     n = 0
     for t in range(T):
-        for b in range(B):
-            is_out[b] = is_idle[b] or (has_blanks and not valid[t, b])
+        if has_blanks or waits:
+            for b in range(B):
+                is_out[b] = is_idle[b] or (has_blanks and not valid[t, b])
         if not has_blanks and not waits:
             for b in range(B):  # Without branches, so that the processor does several at once.
                 length[b] += 1

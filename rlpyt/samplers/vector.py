@@ -244,9 +244,13 @@ class VectorCalls:
             reward = reward.astype(np.float32)
         is_blank = self.is_blank if self._mode == NEXT_STEP else None
         if step.infos is not None:
+            some_are_blank = is_blank is not None and is_blank.any()
             for column, value in zip(row.columns, step.infos):
-                _write(column, value)
-                if is_blank is not None:
+                if type(value) is np.ndarray and value.dtype == column.dtype and value.shape == column.shape:
+                    column[...] = value
+                else:
+                    _write(column, value)
+                if some_are_blank:
                     column[is_blank] = 0
         n_ended, self.n_timeouts = kernels.take_step(
             reward, terminated, truncated, is_blank, row.reward, row.done, row.timeout, row.env_timeout, row.valid, self._ended

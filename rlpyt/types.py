@@ -123,7 +123,7 @@ class TrajInfo(AttrDict):
     """Statistics of one episode; fields whose names do not start with an underscore are logged.
 
     Subclass it to log more. To log the sum of an entry of ``env_info``, list the entry in `env_info_sums`. This is fast, because collectors
-    sum over the batch when an episode ends. For anything else, override `step`, which is called after every environment step.
+    sum over the batch when an episode or the batch ends. For anything else, override `step`, which is called after every environment step.
 
     Attributes:
         env_info_sums: pairs ``(field, name of the env_info entry)``.

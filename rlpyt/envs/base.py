@@ -31,6 +31,7 @@ class SteppableEnv(Protocol):
     Samplers also use these parts if an environment has them:
 
     - `InPlaceEnv`: ``step_into`` and ``reset_into``, to save copies of observations;
+    - `BindingEnv`: ``bind_step``, to look up beforehand what each step uses;
     - `StatefulEnv`: ``get_state`` and ``set_state``, to resume a run in the middle of an episode;
     - ``seed(seed)``, ``horizon``, ``truncates_only_at_horizon`` and ``close()``, as in `Env`.
     """
@@ -65,10 +66,10 @@ class InPlaceEnv(Protocol):
 
 
 class BindingEnv(InPlaceEnv, Protocol):
-    """An environment whose `step_into` is faster once what it uses is looked up."""
+    """An environment that can look up beforehand what its steps use."""
 
     def bind_step(self) -> Callable[[Any, Any], tuple[float, bool, Any]]:
-        """Return `step_into` for many steps. It need not see what is changed in the environment's own attributes later."""
+        """Return a callable that does what `step_into` does. Samplers call it for many steps."""
 
 
 class StatefulEnv(Protocol):

@@ -42,10 +42,10 @@ class FromZero(Wrapper):
 
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
         """Run one step, and write the observation; see `rlpyt.envs.base.Env.step_into`."""
-        return self.bind_step()(action, observation_out)
+        return fast_step(self.env)(self._shift(action), observation_out)
 
     def bind_step(self) -> Callable[[Any, Any], tuple[float, bool, Any]]:
-        """Return `step_into` with what it uses looked up; see `rlpyt.envs.base.BindingEnv`."""
+        """Return a callable that does what `step_into` does; see `rlpyt.envs.base.BindingEnv`."""
         step_into, shift = fast_step(self.env), self._shift
         return lambda action, observation_out: step_into(shift(action), observation_out)
 

@@ -144,15 +144,14 @@ class GymEnvWrapper(Wrapper, Env):
         return reward, done, env_info
 
     def bind_step(self) -> Callable[[Any, Any], tuple[float, bool, Any]]:
-        """Return `step_into` with the attributes that it uses looked up once: it is faster, and does not see later changes of them."""
+        """Return a faster `step_into`, which takes spaces and the fields of env_info as they are now."""
         if self._is_classic or self.action_space is not self._same_actions:
             return self.step_into
-        own = self.__dict__
-        step, obs_dtype, obs_shape = self.env.step, self._obs_dtype, self._obs_shape
+        own, obs_dtype, obs_shape = self.__dict__, self._obs_dtype, self._obs_shape
         goes_on = None if self._only_timeout is None else (False, self._only_timeout[False])  # done and env_info of most steps
 
         def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
-            observation, reward, terminated, truncated, info = step(action)
+            observation, reward, terminated, truncated, info = own["env"].step(action)  # An environment may be replaced, even by a reset.
             if type(observation) is np.ndarray and observation.dtype == obs_dtype and observation.shape == obs_shape:
                 observation_out[...] = observation
             else:

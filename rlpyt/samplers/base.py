@@ -48,9 +48,6 @@ class CompletedCollector(Completed):
         """Return whether it records the fields listed in `rlpyt.types.as_recorded`."""
         return False
 
-    def store_traj_infos(self) -> None:
-        """Write what is summed up so far into the TrajInfos of the running episodes, if it is kept elsewhere."""
-
 
 class BaseSampler(Recorded):
     """Runs agent and environments for a fixed number of steps at a time. The runner calls it in the master process.

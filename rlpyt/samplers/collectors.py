@@ -64,13 +64,14 @@ class TrainingCollector(ResumableCollector):
 
     gpu = False
     _tracker: Any = None
-    _finishes_at_once = False  # Whether the tracker finishes the episodes of a batch when it ends.
+    _at_once = False  # Whether the tracker finishes the episodes of a batch when it ends.
     _ends: list[tuple[int, int]] = []  # What `completed_at` returns, where the tracker does not know it.
     steps_vectors = True  # An override of `collect_batch` that replaces the loop is told by `VectorColumn`.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up everything the loop needs."""
-        self.store_traj_infos()
+        if self._tracker is not None:
+            self._tracker.store()
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
         calls, waits = self._calls, not self.mid_batch_reset
@@ -78,11 +79,11 @@ class TrainingCollector(ResumableCollector):
             # Workers of an action server do without numba, unless there are so many environments that they need its speed.
             at_once = (not self.gpu or calls.n >= MANY) and calls.n_ready is None and not waits
         else:
-            at_once = not self.gpu and finishes_at_once(self.TrajInfoCls, len(self.envs), self.batch_T)
+            at_once = finishes_at_once(self.TrajInfoCls, len(self.envs), self.batch_T)
         self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once, waits)
-        self._finishes_at_once = isinstance(self._tracker, BatchTracker)
+        self._at_once = isinstance(self._tracker, BatchTracker)
         if isinstance(calls, VectorCalls):
-            calls.at_once = self._finishes_at_once
+            calls.at_once = self._at_once
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t) for t in range(self.batch_T)]
@@ -95,13 +96,9 @@ class TrainingCollector(ResumableCollector):
 
     def state_dict(self, agent_inputs: AgentInputs, traj_infos: list) -> dict:
         """Return the state of environments and statistics between two batches; see `ResumableCollector.state_dict`."""
-        self.store_traj_infos()
-        return super().state_dict(agent_inputs, traj_infos)
-
-    def store_traj_infos(self) -> None:
-        """Write what is summed up so far into the TrajInfos of the running episodes, if it is kept elsewhere."""
         if self._tracker is not None:
             self._tracker.store()
+        return super().state_dict(agent_inputs, traj_infos)
 
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor | ReadyActors:
         """Return who chooses the actions: the agent in this process, or an action server."""
@@ -139,16 +136,16 @@ class TrainingCollector(ResumableCollector):
         self._refuse(timeout_fault(self.samples_np))
         self.check_observations()
         completed = self._tracker.end_batch(self.samples_np, completed)
-        if not self.records_ends():  # An override of this method may read them.
-            self._tracker.store()
+        if not isinstance(self._calls, VectorCalls) or type(self).collect_batch is not TrainingCollector.collect_batch:
+            self._tracker.store()  # They may be read. Those of a vector are too many, if nobody is likely to.
         return agent_inputs, traj_infos, completed
 
     def _fill(self, rows: list[Row], actor: BatchActor | RemoteActor, completed: list) -> None:
         """Fill the batch, all environments in lockstep; append the TrajInfos of the episodes that end to `completed`."""
         outcomes: list[Outcome] = []
         take = outcomes.append if self._tracker.reads_outcomes else None
-        is_whole = isinstance(self._calls, VectorCalls) and self._calls.at_once
-        end_episodes: Any = partial(end_vector_episodes, self) if is_whole else self._end_episodes
+        is_vector = isinstance(self._calls, VectorCalls)
+        end_episodes: Any = partial(end_vector_episodes, self) if is_vector and self._at_once else self._end_episodes
 
         def when(b: int) -> str:
             return self._when(t)
@@ -170,7 +167,7 @@ class TrainingCollector(ResumableCollector):
     @property
     def completed_at(self) -> list[tuple[int, int]] | np.ndarray:
         """For each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``, or rows of an array."""
-        if self._finishes_at_once and not self._ends:
+        if self._at_once and not self._ends:
             rows, columns = self._tracker.ends
             return np.array([rows, np.array(self._calls.env_ranks)[columns]]).T
         return self._ends
@@ -216,7 +213,7 @@ class TrainingCollector(ResumableCollector):
                 self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
             else:
                 self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
-            if is_over and not self._finishes_at_once:
+            if is_over and not self._at_once:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self._ends.append((t, self._calls.env_ranks[b]))
             if done and not self.mid_batch_reset:

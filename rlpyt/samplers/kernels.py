@@ -75,7 +75,7 @@ def null_after_done(action: Any, reward: Any, done: Any, prev_action: Any, prev_
     return n_ended
 
 
-# The rows of arrays with sums of episodes. Behind those of SUMS come the fields of `env_info_sums`.
+# The rows of arrays with counts and sums of episodes. Behind SUMS come other fields of `env_info_sums`.
 COUNTS = ("Length", "NonzeroRewards")
 SUMS = ("Return", "DiscountedReturn", "_cur_discount")
 
@@ -87,70 +87,62 @@ def sum_up(
     over: Any,
     valid: Any,
     summed: Any,
+    into: Any,
     discount: Any,
     waits: Any,
-    new: Any,
     counts: Any,
     sums: Any,
     ends: Any,
     ended_counts: Any,
     ended_sums: Any,
 ) -> Any:
-    """Add the rows of a batch to the sums of the episodes to which they belong, step by step as `TrajInfo.step` does.
+    """Add the rows of a batch to the counts and sums of the episodes to which they belong, in the order of time.
 
     Args:
         reward: float32 [T,B].
         done: bool [T,B].
         over: bool [T,B], where an episode ends.
-        valid: bool [T,B], or [0,0] if no row is blank.
+        valid: bool [T,B], False where a row is blank; [0,0] if none is. (None would be compiled once more.)
         summed: float64 [K,T,B], the entries of env_info that are summed up.
+        into: int64 [K], the rows of `sums` to which these are added.
         discount: of rewards, a float.
         waits: whether an environment is idle after `done` until the end of the batch.
-        new: float64 [C+S+K], counts and sums with which an episode begins.
         counts: int64 [C,B], COUNTS of the running episodes.
-        sums: float64 [S+K,B], SUMS of the running episodes, and the sums of `summed`.
+        sums: float64 [S,B], SUMS of the running episodes, and other fields.
         ends: int64 [2,>=T*B], memory for the rows and columns in which episodes end, in the order of time.
-        ended_counts, ended_sums: [C,>=T*B] and [S+K,>=T*B], memory for their counts and sums.
+        ended_counts, ended_sums: [C,>=T*B] and [S,>=T*B], memory for their counts and sums.
 
     Returns:
         Number of the episodes that ended.
     """
     T, B = reward.shape
-    K, C, S = len(summed), len(counts), len(sums)
     length, n_nonzero, total, discounted, factor = counts[0], counts[1], sums[0], sums[1], sums[2]
-    has_blanks, is_idle, is_out = len(valid) > 0, np.zeros(B, np.bool_), np.zeros(B, np.bool_)
+    is_idle, is_skipped = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
     n = 0
     for t in range(T):
-        if has_blanks or waits:
+        if len(valid) > 0 or waits:
             for b in range(B):
-                is_out[b] = is_idle[b] or (has_blanks and not valid[t, b])
-        if not has_blanks and not waits:
-            for b in range(B):  # Without branches, so that the processor does several at once.
-                length[b] += 1
-                n_nonzero[b] += reward[t, b] != 0
-                total[b] += reward[t, b]
-                discounted[b] += factor[b] * reward[t, b]
-                factor[b] *= discount
-        else:
+                is_skipped[b] = is_idle[b] or (len(valid) > 0 and not valid[t, b])
+        for b in range(B):  # Without branches, so that the processor does several at once.
+            r = 0.0 if is_skipped[b] else np.float64(reward[t, b])
+            length[b] += not is_skipped[b]
+            n_nonzero[b] += r != 0
+            total[b] += r
+            discounted[b] += factor[b] * r
+            factor[b] *= 1.0 if is_skipped[b] else discount
+        for k in range(len(summed)):
             for b in range(B):
-                if not is_out[b]:
-                    length[b] += 1
-                    n_nonzero[b] += reward[t, b] != 0
-                    total[b] += reward[t, b]
-                    discounted[b] += factor[b] * reward[t, b]
-                    factor[b] *= discount
-        for k in range(K):
-            for b in range(B):
-                if not is_out[b]:
-                    sums[S - K + k, b] += summed[k, t, b]
+                sums[into[k], b] += 0.0 if is_skipped[b] else summed[k, t, b]
         for b in range(B):
-            if over[t, b] and not is_out[b]:
+            if over[t, b] and not is_skipped[b]:
                 ends[0, n], ends[1, n] = t, b
-                for i in range(C):
-                    ended_counts[i, n], counts[i, b] = counts[i, b], np.int64(new[i])
-                for i in range(S):
-                    ended_sums[i, n], sums[i, b] = sums[i, b], new[C + i]
+                for i in range(len(counts)):
+                    ended_counts[i, n], counts[i, b] = counts[i, b], 0
+                for i in range(len(sums)):
+                    ended_sums[i, n], sums[i, b] = sums[i, b], 0.0
+                factor[b] = 1.0
                 n += 1
         if waits:
-            is_idle |= done[t]
+            for b in range(B):
+                is_idle[b] = is_idle[b] or done[t, b]
     return n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,16 +22,38 @@ def has_own_step(TrajInfoCls: Any) -> bool:
     return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
 
 
-def finishes_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
+FEW_ENVS, FEW_STEPS = 8, 64  # Below both, the statistics of a batch take less time one by one (both ways some 15 us then).
+
+
+def pays_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
     """Return whether to finish all episodes of a batch of single environments together, by a compiled loop.
 
-    That is worth a call if there are some steps, and can be if nobody can tell when a TrajInfo is made: the class overrides nothing.
+    TrajInfos are then made later, or never, so that the class must override nothing.
     """
-    return (n_envs >= 8 or n_envs * batch_T >= 64) and not has_own_step(TrajInfoCls) and _is_lazy(TrajInfoCls)
+    is_plain = not has_own_step(TrajInfoCls) and not _looks_at_observations(TrajInfoCls) and _has_plain_sums(TrajInfoCls)
+    return is_plain and (n_envs >= FEW_ENVS or n_envs * batch_T >= FEW_STEPS)
 
 
-def _is_lazy(TrajInfoCls: Any) -> bool:
-    return TrajInfoCls.__init__ is TrajInfo.__init__ and TrajInfoCls.terminate is TrajInfo.terminate
+def finishes_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
+    """Return whether `pays_at_once` and this process has the compiled loop: nothing is imported for it during a batch."""
+    return pays_at_once(TrajInfoCls, n_envs, batch_T) and "rlpyt.samplers.kernels" in sys.modules
+
+
+def load_compiled() -> None:
+    """Compile the loop of `BatchTracker`, or load its code, for this process and for those that are forked from it."""
+    env = EnvSamples(None, np.zeros((1, 1), np.float32), None, np.zeros((1, 1), bool), None)
+    BatchTracker(TrajInfo, [TrajInfo()]).end_batch(Samples(None, env), [])
+
+
+def _looks_at_observations(TrajInfoCls: Any) -> bool:
+    """Return whether `terminate` of the class may read the last observation of an episode."""
+    return TrajInfoCls.terminate is not TrajInfo.terminate
+
+
+def _has_plain_sums(TrajInfoCls: Any) -> bool:
+    """Return whether all counts and sums of the class start at zero, and no other sum is added to a count."""
+    is_plain = TrajInfoCls.__init__ is TrajInfo.__init__
+    return is_plain and not any(field in ("Length", "NonzeroRewards") for field, _ in TrajInfoCls.env_info_sums)
 
 
 def episode_tracker(
@@ -41,19 +64,25 @@ def episode_tracker(
     Args:
         TrajInfoCls: makes the statistics of an episode.
         traj_infos: one running TrajInfo per environment; the tracker keeps the list up to date.
-        at_once: whether to finish all episodes of a batch together, by a compiled loop.
+        at_once: whether to finish all episodes of a batch together, by a compiled loop, if the class allows it.
         waits: whether environments are idle after ``done`` until the batch is full.
     """
     if has_own_step(TrajInfoCls):
         return StepTracker(TrajInfoCls, traj_infos)
-    return BatchTracker(TrajInfoCls, traj_infos, waits) if at_once else EpisodeTracker(TrajInfoCls, traj_infos)
+    is_whole = at_once and _has_plain_sums(TrajInfoCls)
+    return BatchTracker(TrajInfoCls, traj_infos, waits) if is_whole else EpisodeTracker(TrajInfoCls, traj_infos)
 
 
-def load_compiled() -> None:
-    """Compile the loop of `BatchTracker`, or load its code, so that processes that are forked from this one need not do so."""
-    infos = [TrajInfo()]
-    env = EnvSamples(None, np.zeros((1, 1), np.float32), None, np.zeros((1, 1), bool), None)
-    BatchTracker(TrajInfo, infos, waits=False).end_batch(Samples(None, env), [])
+def _terms(entries: np.ndarray, n_dims: int) -> np.ndarray:
+    """Return entries of env_info as float64 with `n_dims` dimensions: those of one step are added up."""
+    if entries.ndim == n_dims:
+        return entries.astype(np.float64)
+    return entries.reshape(*entries.shape[:n_dims], -1).sum(axis=-1, dtype=np.float64)
+
+
+def _number(x: Any) -> float:
+    """Return a sum so far as a Python number: `TrajInfo.step` may have added numbers or arrays of numpy."""
+    return x if type(x) is float else float(np.sum(x))
 
 
 class EpisodeTracker:
@@ -99,17 +128,17 @@ class EpisodeTracker:
         rewards = env.reward[first:end, b].tolist()
         if not rewards:
             return
-        total, discounted, factor, discount = info.Return, info.DiscountedReturn, info._cur_discount, info._discount
-        for reward in rewards:
-            total += reward
-            discounted += factor * reward
-            factor *= discount
+        terms = [(field, _terms(getattr(env.env_info, name)[first:end, b], 1).tolist()) for field, name in info.env_info_sums]
+        sums = {field: _number(info[field]) for field in ("Return", "DiscountedReturn", "_cur_discount", *(field for field, _ in terms))}
+        for i, reward in enumerate(rewards):
+            sums["Return"] += reward
+            sums["DiscountedReturn"] += sums["_cur_discount"] * reward
+            sums["_cur_discount"] *= info._discount
+            for field, values in terms:
+                sums[field] += values[i]
+        info.update(sums)
         info.Length += len(rewards)
         info.NonzeroRewards += len(rewards) - rewards.count(0)
-        info.Return, info.DiscountedReturn, info._cur_discount = total, discounted, factor
-        for field, name in info.env_info_sums:
-            for value in getattr(env.env_info, name)[first:end, b].astype(np.float64).tolist():
-                info[field] += value
 
 
 class StepTracker:
@@ -150,6 +179,11 @@ class BatchTracker:
 
     Arrays hold the sums so far. `store` writes them into the TrajInfos, from which the next batch reads them again.
 
+    Args:
+        TrajInfoCls: makes the statistics of an episode; its counts and sums start at zero.
+        traj_infos: one running TrajInfo per environment.
+        waits: whether environments are idle after ``done`` until the batch is full.
+
     Attributes:
         looks_at_observations: whether `terminate` of the class reads observations, so that `finish` needs the last one of each episode.
         ends: rows [k] and columns [k] in which the episodes of the latest batch ended, in their order.
@@ -157,20 +191,20 @@ class BatchTracker:
 
     reads_outcomes = False
 
-    def __init__(self, TrajInfoCls: Any, traj_infos: list, waits: bool) -> None:
+    def __init__(self, TrajInfoCls: Any, traj_infos: list, waits: bool = False) -> None:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = traj_infos
-        self.looks_at_observations = TrajInfoCls.terminate is not TrajInfo.terminate
+        self.looks_at_observations = _looks_at_observations(TrajInfoCls)
         self.ends = np.zeros((2, 0), np.int64)
         self._waits = waits
         self._finals: list = []  # The last observations of episodes, in order.
-        self._is_lazy = _is_lazy(TrajInfoCls)
-        self._names = [*kernels.COUNTS, *kernels.SUMS, *(field for field, _ in TrajInfoCls.env_info_sums)]
-        new = TrajInfoCls()
-        self._new = np.array([new[name] for name in self._names], np.float64)
-        n, B = len(kernels.COUNTS), len(traj_infos)
-        self._running = np.zeros((n, B), np.int64), np.zeros((len(self._names) - n, B))  # Counts and sums of the running episodes.
+        sums = list(dict.fromkeys([*kernels.SUMS, *(field for field, _ in TrajInfoCls.env_info_sums)]))
+        self._into = np.array([sums.index(field) for field, _ in TrajInfoCls.env_info_sums], np.int64)
+        self._names = [*kernels.COUNTS, *sums]
+        B = len(traj_infos)
+        self._running = np.zeros((len(kernels.COUNTS), B), np.int64), np.zeros((len(sums), B))  # Of the running episodes.
         self._is_stored = True  # Whether `traj_infos` have them, and the arrays do not.
+        self._has_more = False  # Whether somebody has written other fields into `traj_infos`.
         self._memory: list[np.ndarray] = []  # For `ends`, and for counts and sums of the episodes that end in a batch.
         self._summed = np.zeros((0, 0, 0))  # Memory for the entries of env_info that are summed up.
 
@@ -190,15 +224,16 @@ class BatchTracker:
         if self._summed.shape[1:] != env.reward.shape:
             self._allocate(env.reward.shape)
         for k, (_, name) in enumerate(self.TrajInfoCls.env_info_sums):
-            self._summed[k] = getattr(env.env_info, name)
+            self._summed[k] = _terms(getattr(env.env_info, name), 2)
         over, valid = field_of(env.env_info, "traj_done", env.done), _NEVER_BLANK if env.valid is None else env.valid
-        rows = [np.ascontiguousarray(x) for x in (env.reward, env.done, over, valid)]  # So that one compiled loop serves all.
-        discount = float(self.TrajInfoCls._discount)
-        n = kernels.sum_up(*rows, self._summed, discount, self._waits, self._new, *self._running, *self._memory)
+        # The loop is compiled for these types and contiguous arrays only.
+        rows = [np.ascontiguousarray(x) for x in (env.reward, env.done, over, valid)]
+        discount = float(self.traj_infos[0]._discount)
+        n = kernels.sum_up(*rows, self._summed, self._into, discount, self._waits, *self._running, *self._memory)
         self.ends, counts, sums = (memory[:, :n].copy() for memory in self._memory)
-        if self._is_lazy:
-            return FinishedInfos(self.TrajInfoCls, self._names, counts, sums)
-        return self._finished(dict(zip(self._names, [*counts, *sums])))
+        if self.looks_at_observations or self._has_more:
+            return self._finished([*counts.tolist(), *sums.tolist()])
+        return FinishedInfos(self.TrajInfoCls, self._names, counts, sums)
 
     def store(self) -> None:
         """Write the sums so far into the TrajInfos. Until the next batch ends, they may be changed there."""
@@ -213,23 +248,23 @@ class BatchTracker:
         """Read the sums so far from the TrajInfos."""
         counts, sums = self._running
         for name, values in zip(self._names, [*counts, *sums]):
-            values[:] = [info[name] for info in self.traj_infos]
+            values[:] = [_number(info[name]) for info in self.traj_infos]
+        self._has_more = any(len(info) > len(self._names) for info in self.traj_infos)
         self._is_stored = False
 
     def _allocate(self, shape: tuple[int, int]) -> None:
-        self._summed = np.zeros((len(self.TrajInfoCls.env_info_sums), *shape))
+        self._summed = np.zeros((len(self._into), *shape))
         n = shape[0] * shape[1]
         self._memory = [np.zeros((2, n), np.int64), *(np.zeros((len(x), n), x.dtype) for x in self._running)]
 
-    def _finished(self, fields: dict[str, np.ndarray]) -> list:
-        """Return TrajInfos with these `fields` [k], of episodes that ended; their class has its own constructor or `terminate`."""
-        lists = {name: values.tolist() for name, values in fields.items()}
-        columns, finals = self.ends[1].tolist(), self._finals or [None] * self.ends.shape[1]
-        completed, self._finals = [], []
-        for i, (b, final) in enumerate(zip(columns, finals, strict=True)):
+    def _finished(self, table: list[list]) -> list:
+        """Return the TrajInfos of the episodes that ended, made now; `table` has a row of k entries for each name."""
+        finals, completed = self._finals or [None] * self.ends.shape[1], []
+        for b, final, *entries in zip(self.ends[1].tolist(), finals, *table, strict=True):
             info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
-            info.update({name: values[i] for name, values in lists.items()})
+            info.update(zip(self._names, entries))
             completed.append(info.terminate(final))
+        self._finals = []
         return completed
 
 

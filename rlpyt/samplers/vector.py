@@ -246,10 +246,7 @@ class VectorCalls:
         if step.infos is not None:
             some_are_blank = is_blank is not None and is_blank.any()
             for column, value in zip(row.columns, step.infos):
-                if type(value) is np.ndarray and value.dtype == column.dtype and value.shape == column.shape:
-                    column[...] = value
-                else:
-                    _write(column, value)
+                _write(column, value)
                 if some_are_blank:
                     column[is_blank] = 0
         n_ended, self.n_timeouts = kernels.take_step(
@@ -572,6 +569,9 @@ def _vector(x: Any, n: int, name: str, kinds: str) -> np.ndarray:
 
 def _write(column: Any, value: Any, name: str = "infos") -> None:
     """Write an entry of env_info, a structure of arrays [n,...], into its column of the batch."""
+    if type(value) is np.ndarray and type(column) is np.ndarray and value.dtype == column.dtype and value.shape == column.shape:
+        column[...] = value
+        return
     if fields_of(column) is not None:
         for field, part, part_value in zip(column._fields, tuple(column), tuple(value), strict=True):
             _write(part, part_value, f"{name}.{field}")

@@ -232,15 +232,30 @@ def test_what_samplers_call_gives_the_same_as_step(name):
             self.t += 1
             return OUTCOMES[name](self.t)
 
-    env, other = GymEnvWrapper(Outcomes()), GymEnvWrapper(Outcomes())
-    call, out = fast_step(env), np.zeros(2, np.float32)
-    assert call != env.step_into, "one that was made for many steps"
+    env, other, third = (GymEnvWrapper(Outcomes()) for _ in range(3))
+    assert fast_step(env) != env.step_into, "one that was made for many steps"
+    calls, out = (fast_step(env), third.step_into), np.zeros(2, np.float32)
     for _ in range(4):
         step = other.step(0)
-        outcome = call(0, out)
-        assert outcome == (step.reward, step.done, step.env_info)
-        assert [type(x) for x in outcome] == [float, bool, type(step.env_info)] and type(outcome[2].timeout) is bool
-        assert (out == step.observation).all()
+        for call in calls:
+            outcome = call(0, out)
+            assert outcome == (step.reward, step.done, step.env_info)
+            assert [type(x) for x in outcome] == [float, bool, type(step.env_info)] and type(outcome[2].timeout) is bool
+            assert (out == step.observation).all()
+
+
+def test_an_environment_that_is_made_anew_at_each_reset_is_the_one_that_is_stepped():
+    class Anew(GymEnvWrapper):
+        def _reset(self):
+            self.env = ScriptedEnv(observation=lambda t: np.full(2, t, np.float32))
+            return super()._reset()
+
+    env, out = Anew(ScriptedEnv()), np.zeros(2, np.float32)
+    call = fast_step(env)
+    for _ in range(2):
+        env.reset()
+        call(0, out), call(0, out)
+        assert (out == 2).all()
 
 
 def test_structured_observations_and_actions():

@@ -22,10 +22,10 @@ class PlainTrajInfo(TrajInfo):
     env_info_sums = (("Drift", "drift"),)
 
 
-class ConstructedTrajInfo(PlainTrajInfo):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.Return = 100.0
+class AddingTrajInfo(PlainTrajInfo):
+    """Adds several entries to a field, one of them to a field that it has anyway."""
+
+    env_info_sums = (("Return", "drift"), ("Drift", "drift"), ("Drift", "traj_done"))
 
 
 class Seen:
@@ -69,7 +69,7 @@ def random_batch(rng, T, B, blank, lives, waits):
 
 @pytest.mark.parametrize("kind", ["plain", "blank rows", "lives", "idle"])
 @pytest.mark.parametrize("discount", [1.0, 0.97])
-@pytest.mark.parametrize("TrajInfoCls", [PlainTrajInfo, ConstructedTrajInfo])
+@pytest.mark.parametrize("TrajInfoCls", [PlainTrajInfo, AddingTrajInfo])
 @pytest.mark.parametrize("T", [1, 7, 40])
 def test_statistics_from_the_batch_are_those_of_every_step_to_the_last_bit(T, TrajInfoCls, discount, kind, monkeypatch):
     monkeypatch.setattr(PlainTrajInfo, "_discount", discount)
@@ -99,6 +99,26 @@ def test_statistics_from_the_batch_are_those_of_every_step_to_the_last_bit(T, Tr
         assert np.transpose(other.ends).tolist() == ends
         n_finished += len(expected)
     assert n_finished > 5
+
+
+class ConstructedTrajInfo(PlainTrajInfo):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.Return = 100.0
+
+
+class CountingTrajInfo(PlainTrajInfo):
+    env_info_sums = (("Length", "traj_done"),)
+
+
+@pytest.mark.parametrize("TrajInfoCls", [ConstructedTrajInfo, CountingTrajInfo])
+def test_classes_whose_sums_do_not_start_at_zero_or_are_counts_are_summed_up_one_by_one(TrajInfoCls):
+    seen, infos = Seen(TrajInfoCls, 5), [TrajInfoCls() for _ in range(5)]
+    tracker = episode_tracker(TrajInfoCls, infos, at_once=True)
+    env = random_batch(np.random.default_rng(0), 40, 5, None, True, False)
+    expected, ends = seen.batch(env, False)
+    assert tracker.end_batch(Samples(None, env), [tracker.finish(b, t, Samples(None, env), None) for t, b in ends]) == expected
+    assert infos == seen.running and len(ends) > 20
 
 
 def started(**settings):
@@ -137,6 +157,48 @@ def test_running_statistics_of_a_serial_sampler_can_be_read_and_changed_between_
     sampler.obtain_samples(2)
     assert [info.Length for info in sampler.traj_infos] == [30] * 3 + [1010] + [30] * 4
     sampler.shutdown()
+
+
+@pytest.mark.parametrize("B", [1, 8])
+def test_fields_that_are_written_into_running_statistics_end_with_their_episodes(B):
+    sampler = started(env=dict(episode_length=4), B=B, T=6)
+    sampler.obtain_samples(0)
+    for b, info in enumerate(sampler.traj_infos):
+        info.Mark = b
+    infos = [info for itr in (1, 2) for info in sampler.obtain_samples(itr)[1]]
+    assert [info.get("Mark") for info in infos] == [*range(B), *[None] * (2 * B)] and [info.Length for info in infos] == [4] * 3 * B
+    assert not any("Mark" in info for info in sampler.traj_infos)
+    sampler.shutdown()
+
+
+class ShapedEnv(CountingEnv):
+    """Has entries of env_info with one number and with two, and rewards of numpy."""
+
+    def step(self, action):
+        step = super().step(action)
+        entries = dict(one=np.array([0.5]), two=np.array([0.5, 1]), traj_done=step.done, timeout=False)
+        return step._replace(reward=np.float32(0.1), env_info=namedtuple("ShapedInfo", entries)(**entries))
+
+    def step_into(self, action, observation_out):
+        observation, *outcome = self.step(action)
+        observation_out[...] = observation
+        return tuple(outcome)
+
+
+class ShapedTrajInfo(TrajInfo):
+    env_info_sums = (("One", "one"), ("Two", "two"))
+
+
+@pytest.mark.parametrize("B", [1, 8])
+@pytest.mark.parametrize("decorrelation", [0, 3])
+def test_numbers_of_an_entry_are_added_up_and_sums_have_the_precision_of_python(B, decorrelation):
+    sampler = started(EnvCls=ShapedEnv, env=dict(episode_length=1000), B=B, decorrelation=decorrelation, TrajInfoCls=ShapedTrajInfo)
+    for itr in range(110):
+        _, infos = sampler.obtain_samples(itr)
+        if infos:
+            break
+    sampler.shutdown()
+    assert infos[0].One == 0.5 * 1000 and infos[0].Two == 1.5 * 1000 and infos[0].Return == pytest.approx(100, rel=1e-6)
 
 
 def test_exchanging_an_environment_keeps_the_statistics_of_the_others():

@@ -8,6 +8,7 @@ from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import BaseSampler, CompletedCollector, close_envs, make_envs
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
+from rlpyt.samplers.traj_infos import load_compiled, pays_at_once
 from rlpyt.types import Agent, AgentInputs, Samples
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.processors import check_affinity
@@ -31,7 +32,7 @@ class SerialSampler(BaseSampler):
     collector: Any = None
     eval_collector: Any = None
     agent_inputs: AgentInputs
-    _traj_infos: list
+    traj_infos: list
 
     @checked()
     def __init__(
@@ -73,6 +74,8 @@ class SerialSampler(BaseSampler):
     def _start(self, affinity: dict | None) -> None:
         """Make environments and collectors."""
         self._check_acts_as_ready(self.batch_spec.B)
+        if pays_at_once(self.TrajInfoCls, self.batch_spec.B, self.batch_spec.T):
+            load_compiled()
         self._envs = []  # A new list: this may be a copy of another sampler.
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
@@ -101,16 +104,6 @@ class SerialSampler(BaseSampler):
         self.agent_inputs, self.traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()
 
-    @property
-    def traj_infos(self) -> list:
-        """The statistics of the running episodes, one TrajInfo per environment."""
-        CompletedCollector(self.collector).store_traj_infos()
-        return self._traj_infos
-
-    @traj_infos.setter
-    def traj_infos(self, traj_infos: list) -> None:
-        self._traj_infos = traj_infos
-
     def _use_batch(self, db_idx: int) -> None:
         super()._use_batch(db_idx)
         if self.collector is not None:
@@ -121,7 +114,7 @@ class SerialSampler(BaseSampler):
         self._check_running()
         self.itr = itr
         self.collector.reset_if_needed(self.agent_inputs)
-        self.agent_inputs, self._traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self._traj_infos, itr)
+        self.agent_inputs, self.traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self.traj_infos, itr)
         return self.samples_pyt, completed
 
     def evaluate_agent(self, itr: int) -> list:

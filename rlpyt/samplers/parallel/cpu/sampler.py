@@ -6,7 +6,7 @@ from typing import Any
 
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
-from rlpyt.samplers.traj_infos import finishes_at_once, load_compiled
+from rlpyt.samplers.traj_infos import load_compiled, pays_at_once
 from rlpyt.samplers.workers import check_forked_torch_threads, default_start_method
 from rlpyt.utils.settings import checked
 
@@ -24,7 +24,8 @@ class CpuSampler(ParallelSamplerBase):
         """Check that workers can use the threads they are to use, and load what they would otherwise load one by one."""
         start_method = self.start_method or default_start_method()
         check_forked_torch_threads(self._affinity.get("worker_torch_threads") or 1, start_method, "worker_torch_threads")
-        if start_method == "fork" and finishes_at_once(self.TrajInfoCls, self.batch_spec.B, self.batch_spec.T):
+        most_envs = max(self.acting(self._affinity)[0])
+        if start_method == "fork" and pays_at_once(self.TrajInfoCls, most_envs, self.batch_spec.T):
             load_compiled()
 
     def _run(self, name: str, argument: Any, doing: str) -> list:

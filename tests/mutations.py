@@ -356,10 +356,17 @@ MUTANTS = [
     ),
     Mutant(
         "samplers/traj_infos.py",
-        "info._cur_discount *= float(self._powers[n - 1] * info._discount)",
-        "info._cur_discount *= float(self._powers[n - 1])",
-        "samplers/test_collectors.py samplers/test_samplers_agree.py",
-        "discounted returns of episodes that go on in the next batch are a step off",
+        'sums["_cur_discount"] *= info._discount',
+        'sums["_cur_discount"] = info._discount ** (i + 1)',
+        "samplers/test_traj_infos.py",
+        "discounted returns of episodes that go on in the next batch begin anew",
+    ),
+    Mutant(
+        "samplers/kernels.py",
+        "factor[b] *= 1.0 if is_skipped[b] else discount",
+        "factor[b] *= discount",
+        "samplers/test_traj_infos.py",
+        "the steps of idle environments count in discounted returns",
     ),
     Mutant(
         "samplers/parallel/base.py",

@@ -22,7 +22,7 @@ def has_own_step(TrajInfoCls: Any) -> bool:
     return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
 
 
-FEW_ENVS, FEW_STEPS = 8, 64  # Below both, the statistics of a batch take less time one by one (both ways some 15 us then).
+FEW = 64  # Environment steps: with fewer in a batch, its statistics take less time one by one.
 
 
 def pays_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
@@ -31,7 +31,7 @@ def pays_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
     TrajInfos are then made later, or never, so that the class must override nothing.
     """
     is_plain = not has_own_step(TrajInfoCls) and not _looks_at_observations(TrajInfoCls) and _has_plain_sums(TrajInfoCls)
-    return is_plain and (n_envs >= FEW_ENVS or n_envs * batch_T >= FEW_STEPS)
+    return is_plain and n_envs * batch_T >= FEW
 
 
 def finishes_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
@@ -80,9 +80,9 @@ def _terms(entries: np.ndarray, n_dims: int) -> np.ndarray:
     return entries.reshape(*entries.shape[:n_dims], -1).sum(axis=-1, dtype=np.float64)
 
 
-def _number(x: Any) -> float:
-    """Return a sum so far as a Python number: `TrajInfo.step` may have added numbers or arrays of numpy."""
-    return x if type(x) is float else float(np.sum(x))
+def _number(x: Any) -> float | int:
+    """Return a count or sum so far as a Python number: `TrajInfo.step` may have added numbers or arrays of numpy."""
+    return x if type(x) in (float, int) else float(np.sum(x))
 
 
 class EpisodeTracker:
@@ -280,13 +280,16 @@ class FinishedInfos(list):
         TrajInfoCls: their class.
         names: of their entries.
         tables: arrays [n,k] with the entries of k TrajInfos; their rows, one table after the other, have these names.
+
+    Attributes:
+        is_untouched: whether no TrajInfo is made yet, which somebody might have changed.
     """
 
     def __init__(self, TrajInfoCls: Any, names: Sequence[str], *tables: np.ndarray) -> None:
         super().__init__([None] * tables[0].shape[1])
         self._TrajInfoCls, self._names = TrajInfoCls, names
         self._tables: tuple[np.ndarray, ...] = tables  # Empty once all are made.
-        self._is_untouched = True  # Whether none is made.
+        self.is_untouched = True
 
     @staticmethod
     def joined(parts: Sequence[FinishedInfos], order: np.ndarray) -> FinishedInfos:
@@ -302,14 +305,14 @@ class FinishedInfos(list):
             info = self._TrajInfoCls()
             info.update(zip(self._names, [entry for table in self._tables for entry in table[:, k].tolist()]))
             super().__setitem__(k, info)
-            self._is_untouched = False
+            self.is_untouched = False
         return info
 
     def __radd__(self, other: list) -> list:
         return other + self.copy()
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        if self._is_untouched:
+        if self.is_untouched:
             return FinishedInfos, (self._TrajInfoCls, self._names, *self._tables)
         return list, (self.copy(),)
 
@@ -318,7 +321,7 @@ class FinishedInfos(list):
             for k in range(len(self)):
                 self[k]
             self._tables = ()
-            self._is_untouched = False
+            self.is_untouched = False
 
 
 def _after_making_all(name: str) -> Any:

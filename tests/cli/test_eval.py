@@ -68,7 +68,8 @@ def test_ctrl_c_keeps_the_episodes_that_have_ended(trained, monkeypatch, tmp_pat
         return outcome
 
     monkeypatch.setattr(GymEnvWrapper, "step", step)
-    monkeypatch.delattr(GymEnvWrapper, "step_into")
+    for name in ("step_into", "bind_step"):
+        monkeypatch.delattr(GymEnvWrapper, name)
     code, out, _ = rlpyt("eval", run_dir, "--episodes", "50", "--n_envs", "1", "--out", tmp_path / "a.csv")
     assert code == 1 and "Only 3 of 50 episodes came to an end; Ctrl-C stopped the others." in out
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 1 + 3

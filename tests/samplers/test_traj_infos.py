@@ -308,7 +308,11 @@ def test_only_those_finished_episodes_are_made_that_are_read():
 def test_finished_episodes_of_several_workers_are_in_the_order_of_time():
     parts = [FinishedInfos(TrajInfo, ["Length"], np.array([lengths])) for lengths in ([1, 4, 5], [], [2, 3, 6])]
     ends = [np.array(pairs).reshape(-1, 2) for pairs in ([(0, 0), (2, 0), (2, 1)], [], [(0, 5), (1, 4), (7, 5)])]
-    for untouched in (True, False):
-        infos = in_order(list(zip(parts, ends)))
-        assert lengths(infos) == [1, 2, 3, 4, 5, 6] and isinstance(infos, FinishedInfos) == untouched
-        parts[0] = list(parts[0])
+    infos = in_order(list(zip(parts, ends)))
+    assert isinstance(infos, FinishedInfos) and lengths(infos) == [1, 2, 3, 4, 5, 6]
+    parts[2][0].Mark = 2  # One is made.
+    list(parts[0])  # All are.
+    infos = in_order(list(zip(parts, ends)))
+    assert not isinstance(infos, FinishedInfos) and lengths(infos) == [1, 2, 3, 4, 5, 6] and infos[1].Mark == 2
+    parts[0] = list(parts[0])
+    assert lengths(in_order(list(zip(parts, ends)))) == [1, 2, 3, 4, 5, 6]

@@ -289,7 +289,7 @@ def in_order(replies: list) -> list:
         replies: for each worker its TrajInfos, and the `completed_at` of its collector.
     """
     lists, ends = ([reply[i] for reply in replies] for i in range(2))
-    if all(isinstance(infos, FinishedInfos) and isinstance(at, np.ndarray) for infos, at in replies):
+    if all(isinstance(infos, FinishedInfos) and infos.is_untouched and isinstance(at, np.ndarray) for infos, at in replies):
         rows, env_ranks = np.concatenate(ends).T
         return FinishedInfos.joined(lists, np.lexsort((env_ranks, rows)))
     completed = [info for infos in lists for info in infos]

@@ -147,17 +147,17 @@ class GymEnvWrapper(Wrapper, Env):
         """Return a faster `step_into`, which takes spaces and the fields of env_info as they are now."""
         if self._is_classic or self.action_space is not self._same_actions:
             return self.step_into
-        own, obs_dtype, obs_shape = self.__dict__, self._obs_dtype, self._obs_shape
-        goes_on = None if self._only_timeout is None else (False, self._only_timeout[False])  # done and env_info of most steps
+        own, ndarray, obs_dtype, obs_shape = self.__dict__, np.ndarray, self._obs_dtype, self._obs_shape
+        no_timeout = None if self._only_timeout is None else self._only_timeout[False]  # The env_info of most steps.
 
         def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
             observation, reward, terminated, truncated, info = own["env"].step(action)  # An environment may be replaced, even by a reset.
-            if type(observation) is np.ndarray and observation.dtype == obs_dtype and observation.shape == obs_shape:
+            if type(observation) is ndarray and observation.dtype == obs_dtype and observation.shape == obs_shape:
                 observation_out[...] = observation
             else:
                 _write(own, observation, observation_out)
-            if goes_on is not None and terminated is False and truncated is False and type(reward) is float:
-                return reward, *goes_on
+            if terminated is False and truncated is False and no_timeout is not None and type(reward) is float:
+                return reward, False, no_timeout
             return _outcome(own, reward, terminated, truncated, info)
 
         return step_into

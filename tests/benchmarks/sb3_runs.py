@@ -166,7 +166,7 @@ class Log(BaseCallback):
         self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
         self.writer.writerow(["CumSteps", "ReturnAverage"])  # Times compare in tests/benchmarks/bench_*.py, where both run in turn.
-        self.env = make_vec_env(task.env_id, N_EPISODES // 2, seed=seed + 10_000) if task.evaluate else None
+        self.env = make_vec_env(task.env_id, N_EPISODES // 2, seed=10_000 * (seed + 1)) if task.evaluate else None  # Others for each run.
 
     def _on_training_start(self):
         self.write()

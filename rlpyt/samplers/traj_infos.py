@@ -22,6 +22,7 @@ def has_own_step(TrajInfoCls: Any) -> bool:
     return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
 
 
+_NEVER_BLANK = np.zeros((0, 0), bool)  # In the place of `valid` for `kernels.sum_up`.
 FEW = 64  # Environment steps: with fewer in a batch, its statistics take less time one by one.
 
 
@@ -35,7 +36,7 @@ def pays_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
 
 
 def finishes_at_once(TrajInfoCls: Any, n_envs: int, batch_T: int) -> bool:
-    """Return whether `pays_at_once` and this process has the compiled loop: nothing is imported for it during a batch."""
+    """Return whether `pays_at_once`, and this process has loaded the compiled loop, since a batch should not wait for an import."""
     return pays_at_once(TrajInfoCls, n_envs, batch_T) and "rlpyt.samplers.kernels" in sys.modules
 
 
@@ -266,9 +267,6 @@ class BatchTracker:
             completed.append(info.terminate(final))
         self._finals = []
         return completed
-
-
-_NEVER_BLANK = np.zeros((0, 0), bool)
 
 
 class FinishedInfos(list):

@@ -13,7 +13,7 @@ from collecting import ENV, make_sampler
 from envs import CountingEnv
 
 from rlpyt.samplers.parallel.base import in_order
-from rlpyt.samplers.traj_infos import FinishedInfos, episode_tracker
+from rlpyt.samplers.traj_infos import BatchTracker, FinishedInfos, episode_tracker
 from rlpyt.types import EnvSamples, Samples, TrajInfo
 
 
@@ -133,19 +133,27 @@ class Told(TrajInfo):
         super().step(*args)
 
 
-@pytest.mark.parametrize("kind, B", [("serial", 6), ("CPU, 2 workers", 6), ("CPU, 2 workers", 15)])
+@pytest.mark.parametrize("kind, B", [("serial", 6), ("CPU, 2 workers", 6), ("CPU, 2 workers", 11)])
 @pytest.mark.parametrize("wait_reset", [False, True])
 def test_who_sums_up_statistics_does_not_change_them(kind, B, wait_reset):
-    """Few steps are summed up otherwise than many, and of 15 environments one worker has 7, and the other 8."""
+    """Fewer than 64 steps are summed up otherwise than more: of 11 environments one worker has 5, 60 steps, and the other 6."""
 
     def statistics(**settings):
-        sampler = started(kind=kind, B=B, T=6, env=ENV, wait_reset=wait_reset, **settings)
+        sampler = started(kind=kind, B=B, T=12, env=ENV, wait_reset=wait_reset, **settings)
         try:
             return [dict(info) for itr in range(10) for info in sampler.obtain_samples(itr)[1]]
         finally:
             sampler.shutdown()
 
     assert statistics() == statistics(TrajInfoCls=Told) != []
+
+
+@pytest.mark.parametrize("n_steps, is_compiled", [(63, False), (64, True)])
+def test_statistics_of_many_steps_are_summed_up_by_the_compiled_loop(n_steps, is_compiled):
+    sampler = started(B=1, T=n_steps)
+    sampler.obtain_samples(0)
+    assert isinstance(sampler.collector._tracker, BatchTracker) == is_compiled
+    sampler.shutdown()
 
 
 def test_running_statistics_of_a_serial_sampler_can_be_read_and_changed_between_batches():
@@ -161,12 +169,12 @@ def test_running_statistics_of_a_serial_sampler_can_be_read_and_changed_between_
 
 @pytest.mark.parametrize("B", [1, 8])
 def test_fields_that_are_written_into_running_statistics_end_with_their_episodes(B):
-    sampler = started(env=dict(episode_length=4), B=B, T=6)
+    sampler = started(env=dict(episode_length=4), B=B, T=10)
     sampler.obtain_samples(0)
     for b, info in enumerate(sampler.traj_infos):
         info.Mark = b
     infos = [info for itr in (1, 2) for info in sampler.obtain_samples(itr)[1]]
-    assert [info.get("Mark") for info in infos] == [*range(B), *[None] * (2 * B)] and [info.Length for info in infos] == [4] * 3 * B
+    assert [info.get("Mark") for info in infos] == [*range(B), *[None] * (4 * B)] and [info.Length for info in infos] == [4] * 5 * B
     assert not any("Mark" in info for info in sampler.traj_infos)
     sampler.shutdown()
 

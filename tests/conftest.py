@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadGroupScheduling
 
 sys.dont_write_bytecode = False  # Else each process of tests rewrites the assertions of all tests and of hypothesis anew, for ten seconds,
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # and what tests start compiles rlpyt anew.
@@ -86,6 +87,62 @@ def pytest_runtest_setup(item):
     """Remove what libraries call in each garbage collection: Python drops the KeyboardInterrupt of a Ctrl-C that comes just then."""
     gc.callbacks.clear()
     forking.make_forks_cheap_again()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") == "loadgroup":
+        return _Scheduler(config, log)
+
+
+class _Scheduler(LoadGroupScheduling):
+    """Goes on when a process of tests has died, where xdist runs the same test again, or waits for ever.
+
+    xdist puts all groups of that process back into the queue, and hands out one after each test that ends. But a group of which all
+    tests have run brings no such end, nor does a group of one test, which a process keeps until it has a second one.
+    """
+
+    def remove_node(self, node):
+        groups = self.assigned_work.pop(node)
+        for group in groups.values():
+            for test, has_ended in group.items():
+                if not has_ended:  # The process died in this one.
+                    group[test] = True
+                    self.workqueue.update(groups)
+                    for other in self.assigned_work:
+                        self._reschedule(other)
+                    return test
+        return None
+
+    def _reschedule(self, node):
+        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) <= 2:
+            name, group = next(iter(self.workqueue.items()))
+            if all(group.values()):
+                del self.workqueue[name]
+            else:
+                self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    """Name each test that fails at once: a run that is killed prints no summary."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(reporter))
+
+
+class _Failures:
+    def __init__(self, reporter):
+        self._reporter = reporter
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            error = (crash.message if crash else str(report.longrepr)).splitlines()
+            self._reporter.write_line(f" {report.nodeid} ({report.when}, {report.duration:.0f} s): {error[0] if error else ''}")
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -49,8 +49,9 @@ def _named_files(config):
     return {path.resolve() for path in arguments if path.is_file()}
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist looks which groups there are.
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests marked `full`, except those of files that the command line names."""
+    """Group tests that share something expensive; leave out those marked `full`, except those of files that the command line names."""
     for item in items:  # One cluster for all tests with Ray.
         if "running_cluster" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("ray"))

@@ -32,6 +32,9 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
         signal.signal(_number, _handler)
 
 
+RAY = "ray"  # group of the tests that need Ray
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Tiers: tests marked `full` run with --all, or when their file is named
 # ---------------------------------------------------------------------------------------------------------------------
@@ -54,7 +57,7 @@ def pytest_collection_modifyitems(config, items):
     """Group tests that share something expensive; leave out those marked `full`, except those of files that the command line names."""
     for item in items:  # One cluster for all tests with Ray.
         if "running_cluster" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("ray"))
+            item.add_marker(pytest.mark.xdist_group(RAY))
     # One process to fork scripts from, which takes longer to start than they run. Of all tests there are too many for one such process,
     # and each file has its own, since its tests share what runs have written.
     for item in items:
@@ -101,18 +104,27 @@ class _Scheduler(LoadGroupScheduling):
 
     xdist puts all groups of that process back into the queue, and hands out one after each test that ends. But a group of which all
     tests have run brings no such end, nor does a group of one test, which a process keeps until it has a second one.
+
+    A test with Ray may run a second time: when a process has joined and left clusters many times, a thread of Ray's that is left from
+    an earlier one may end it by a segmentation fault.
     """
+
+    def __init__(self, config, log):
+        super().__init__(config, log)
+        self._run_again = set()
 
     def remove_node(self, node):
         groups = self.assigned_work.pop(node)
-        for group in groups.values():
+        for name, group in groups.items():
             for test, has_ended in group.items():
                 if not has_ended:  # The process died in this one.
-                    group[test] = True
+                    runs_again = name == RAY and test not in self._run_again
+                    group[test] = not runs_again
+                    self._run_again.add(test)
                     self.workqueue.update(groups)
                     for other in self.assigned_work:
                         self._reschedule(other)
-                    return test
+                    return None if runs_again else test
         return None
 
     def _reschedule(self, node):

@@ -16,6 +16,9 @@ import time
 
 import pytest
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def hang():
     mutex, library = ctypes.create_string_buffer(64), ctypes.CDLL(None)
     library.pthread_mutex_lock(mutex)
@@ -28,31 +31,49 @@ def running_cluster():
 @pytest.mark.parametrize("number", range(5))
 def test_with_ray(running_cluster, number):
     with open("processes", "a") as file:
-        print(os.getpid(), file=file)
+        print(number, os.getpid(), file=file)
     time.sleep(0.2)
+    {with_ray}
 
 @pytest.mark.parametrize("number", range(30))
 def test_something(number):
     if number == 12:
-        {end}
+        {other}
 
 def test_wrong():
     assert 1 == 2
 """
 
 
-@processes
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "hang()"])
-def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
-    (tmp_path / "test_some.py").write_text(TESTS.format(end=end))
+def run_tests(directory, with_ray="pass", other="pass"):
+    """Return what pytest prints, until it shows failures and in the last line, and the processes of the tests with Ray by number."""
+    (directory / "test_some.py").write_text(TESTS.format(with_ray=with_ray, other=other))
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "--dist", "loadgroup", "-o", "faulthandler_timeout=2"]
-    command += ["-o", "timeout=1", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", tmp_path, tmp_path]
+    command += ["-o", "timeout=1", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", directory, directory]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=directory)
     lines = ended.stdout.splitlines()
-    assert ended.returncode == 1 and "2 failed, 34 passed" in lines[-1], ended.stdout + ended.stderr
-    shown_at_once = lines[: next(number for number, line in enumerate(lines) if "FAILURES" in line)]
-    assert any("test_some.py::test_something[12]" in line and "crashed" in line for line in shown_at_once)
-    assert any("test_some.py::test_wrong (call, 0 s): assert 1 == 2" in line for line in shown_at_once)
-    assert len(set((tmp_path / "processes").read_text().split())) == 1, "tests with a cluster share one"
-    assert "in hang" in ended.stderr or "hang" not in end
+    at_once = lines[: next(number for number, line in enumerate(lines) if "FAILURES" in line)]
+    assert any("test_some.py::test_wrong (call, 0 s): assert 1 == 2" in line for line in at_once)
+    processes = [tuple(line.split()) for line in (directory / "processes").read_text().splitlines()]
+    return "\n".join(at_once), lines[-1], processes, ended.stderr
+
+
+@processes
+@pytest.mark.parametrize("end", ["die", "hang"])
+def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
+    shown, summary, with_ray, stacks = run_tests(tmp_path, other=f"{end}()")
+    assert "test_some.py::test_something[12]" in shown and "crashed" in shown
+    assert "2 failed, 34 passed" in summary
+    assert len(set(process for _, process in with_ray)) == 1, "tests with Ray share a process"
+    assert (" in hang" in stacks) == (end == "hang")
+
+
+@processes
+@pytest.mark.parametrize("always", [False, True])
+def test_a_test_with_ray_of_which_the_process_dies_runs_once_more(always, tmp_path):
+    dies = f"number == 1 and ({always} or open('processes').read().count('1 ') == 1) and die()"
+    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=dies)
+    assert ("test_some.py::test_with_ray[1]" in shown and "crashed" in shown) == always
+    assert ("2 failed, 34 passed" if always else "1 failed, 35 passed") in summary
+    assert [number for number, _ in with_ray] == ["0", "1", "1", "2", "3", "4"]

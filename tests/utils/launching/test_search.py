@@ -131,6 +131,8 @@ class Launcher:
                 code = 0
             except SystemExit as end:
                 code = end.code
+            except KeyboardInterrupt:  # It does not handle signals yet, or no longer. Python ends a program like this.
+                code = 128 + signal.SIGINT
             except BaseException:
                 traceback.print_exc(file=sys.stderr)
             finally:

@@ -218,6 +218,7 @@ def v_trace(
     timeout_value: Array | None = None,
     advantage_dest: Array | None = None,
     return_dest: Array | None = None,
+    weight_advantages: bool = True,
 ) -> tuple[Array, Array]:
     """V-trace targets and advantages for steps of another policy (Espeholt et al. 2018, arXiv:1802.01561, equations 1 and 4).
 
@@ -243,6 +244,7 @@ def v_trace(
         c_clip: c̄, which decides how far later steps change a target, and so its variance.
         timeout, timeout_value, reward, done, bootstrap_value, discount, advantage_dest, return_dest: as in
             `generalized_advantage_estimation_tl`.
+        weight_advantages: False leaves the factor ρ_t out of the advantages, for a loss that multiplies them by the ratio itself.
 
     Returns:
         Advantages A and targets v of the values, both [T,...].
@@ -251,7 +253,8 @@ def v_trace(
         ValueError: shapes differ.
     """
     _check_shapes(reward, value=value, done=done, ratio=ratio, timeout=timeout, timeout_value=timeout_value)
-    arrays, numbers, of_truncated = (reward, value, done, bootstrap_value), (discount, lambda_, rho_clip, c_clip), (timeout, timeout_value)
+    arrays, of_truncated = (reward, value, done, bootstrap_value), (timeout, timeout_value)
+    numbers = discount, lambda_, rho_clip, c_clip, float(weight_advantages)
     results: tuple[Array, Array]
     if not _in_cpu_memory(reward):
         results = _v_trace_by_torch(*arrays, ratio, *numbers, *of_truncated)
@@ -477,6 +480,7 @@ def _v_trace_by_torch(
     lambda_: float,
     rho_clip: float,
     c_clip: float,
+    weighted: float,
     timeout: torch.Tensor | None,
     timeout_value: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -486,7 +490,8 @@ def _v_trace_by_torch(
     rho, decay = ratio.clamp(max=rho_clip), discount * lambda_ * alive
     correction = _backward_sum(rho * delta, decay * ratio.clamp(max=c_clip), 0.0)
     following = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
-    return rho * (delta + decay * following), correction + value
+    advantage = delta + decay * following
+    return rho * advantage if weighted else advantage, correction + value
 
 
 def _variance(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:

@@ -48,10 +48,13 @@ def gae(reward, value, done, bootstrap_value, discount, gae_lambda, timeout=None
     return advantage
 
 
-def v_trace(reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout=None, timeout_value=None):
+def v_trace(
+    reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout=None, timeout_value=None, weighted=True
+):
     """Advantages and targets: every step adds up the corrected TD errors to come in its episode, times the product of ratios before them.
 
-    The sums of equation 1 of Espeholt et al. 2018, with the advantage at the next step's target, of which λ counts.
+    The sums of equation 1 of Espeholt et al. 2018, with the advantage at the next step's target, of which λ counts. If it is not
+    `weighted`, the advantage lacks the ratio of its own step.
     """
     T = len(reward)
     td_error = np.zeros(T)
@@ -72,7 +75,8 @@ def v_trace(reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_
 
     target = np.array([value[t] + correction(t) for t in range(T)])
     later = np.array([0.0 if done[t] or t == T - 1 else discount * lambda_ * correction(t + 1) for t in range(T)])
-    return np.minimum(rho_clip, ratio) * (td_error + later), target
+    advantage = td_error + later
+    return np.minimum(rho_clip, ratio) * advantage if weighted else advantage, target
 
 
 def n_step_return(reward, done, t, n, discount):

@@ -15,16 +15,18 @@ from rlpyt.utils.settings import POSITIVE, checked
 class Appo(PPO):
     """The loss of PPO, with the advantages and value targets of V-trace where an older policy acted.
 
-    Three policies are kept apart (the decoupled objective of Hilton et al. 2021, arXiv:2110.00641): V-trace (Espeholt et al. 2018,
-    arXiv:1802.01561) corrects from the policy that acted to the one with which the epochs begin, and clipping keeps the policy that is
-    trained near the latter. So the age of a batch does not use up the room between ``1-ε`` and ``1+ε``. The policy at the beginning takes
-    one more forward pass for each batch. Where the current policy acted, as in synchronous runs, there is no such pass, and this is PPO
-    bit for bit.
+    As in Sample Factory (Petrenko et al. 2020, arXiv:2006.11751), ratios and clips are those of PPO: relative to the policy that acted. So
+    the policy stays near the policies of all batches that are on their way, however old these are. V-trace (Espeholt et al. 2018,
+    arXiv:1802.01561) corrects what later steps add to targets and advantages, from the policy that acted to the one with which the epochs
+    begin. The latter takes one more forward pass for each batch. Where the current policy acted, as in synchronous runs, there is no such
+    pass, and this is PPO bit for bit.
+
+    `approxKl`, and so `target_kl` and ``lr_schedule="adaptive"``, measure the distance to the policy that acted, too.
 
     It has the settings of `rlpyt.algos.pg.ppo.PPO`, where `gae_lambda` is the λ of V-trace, and:
 
     Args:
-        rho_clip: ρ̄, largest ratio in the TD errors, and in the advantages.
+        rho_clip: ρ̄, largest ratio in the TD errors.
         c_clip: c̄, largest ratio in the products that reach later steps.
 
     Raises:
@@ -32,6 +34,7 @@ class Appo(PPO):
     """
 
     corrects_lag = True
+    weight_advantages = False  # The loss multiplies them by its own ratio.
 
     @checked(rho_clip=POSITIVE, c_clip=POSITIVE)
     def __init__(self, *, rho_clip: float = 1.0, c_clip: float = 1.0, **settings: Any) -> None:
@@ -52,5 +55,5 @@ class Appo(PPO):
             dist_info = self.agent(*agent_inputs, *rnn)[0]
             ratio = self.agent.distribution.likelihood_ratio(action, old_dist_info=acted.dist_info, new_dist_info=dist_info)
         return_, advantage, valid = self.process_returns(lagging, ratio)
-        inputs = LossInputs(agent_inputs, action, return_, advantage, valid, old_dist_info=dist_info)
+        inputs = LossInputs(agent_inputs, action, return_, advantage, valid, old_dist_info=acted.dist_info)
         return inputs, init_rnn_state, acted.value if self.clip_value_loss else None, valid

@@ -68,6 +68,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     policy_lag = 0
     corrects_lag = False
     rho_clip = c_clip = 1.0  # See `rlpyt.returns.v_trace`.
+    weight_advantages = True
     _entropy_loss_coeff: Any = None  # At the start of the run, if it follows a schedule.
     _reward_scale: RewardScale | None = None
     _rate = 0.0  # The learning rate, if it follows a schedule.
@@ -223,8 +224,14 @@ class PolicyGradientAlgo(RlAlgorithm):
         if ratio is not None:
             if valid is not None:  # Ratios of invalid steps are meaningless; they could be infinite.
                 ratio = torch.where(valid.bool(), ratio.detach(), 1)
-            clips = dict(rho_clip=self.rho_clip, c_clip=self.c_clip)
-            advantage, return_ = v_trace(**inputs, ratio=ratio, lambda_=self.gae_lambda, **clips)
+            advantage, return_ = v_trace(
+                **inputs,
+                ratio=ratio,
+                lambda_=self.gae_lambda,
+                rho_clip=self.rho_clip,
+                c_clip=self.c_clip,
+                weight_advantages=self.weight_advantages,
+            )
         elif self.gae_lambda == 1:  # The same numbers with less arithmetic.
             return_ = discount_return_tl(**inputs)
             advantage = return_ - value

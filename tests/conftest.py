@@ -93,6 +93,14 @@ def pytest_runtest_setup(item):
     forking.make_forks_cheap_again()
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.option.all:
+        terminalreporter.write_line("These were the quick tests, unless files were named. To run all of them: pytest --all")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes of tests that die, and failures that are told at once
+# ---------------------------------------------------------------------------------------------------------------------
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     if config.getvalue("dist") == "loadgroup":
@@ -115,20 +123,24 @@ class _Scheduler(LoadGroupScheduling):
 
     def remove_node(self, node):
         groups = self.assigned_work.pop(node)
-        for name, group in groups.items():
-            for test, has_ended in group.items():
-                if not has_ended:  # The process died in this one.
-                    runs_again = name == RAY and test not in self._run_again
-                    group[test] = not runs_again
-                    self._run_again.add(test)
-                    self.workqueue.update(groups)
-                    for other in self.assigned_work:
-                        self._reschedule(other)
-                    return None if runs_again else test
-        return None
+        left = [(name, test) for name, group in groups.items() for test, has_ended in group.items() if not has_ended]
+        if not left:
+            return None
+        name, test = left[0]  # The process died in this one.
+        runs_again = name == RAY and test not in self._run_again
+        if runs_again:
+            self._run_again.add(test)
+        else:
+            groups[name][test] = True
+        self.workqueue.update(groups)
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return None if runs_again else test
 
     def _reschedule(self, node):
-        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) <= 2:
+        if node.shutting_down:
+            return
+        while self.workqueue and self._pending_of(self.assigned_work[node]) <= 2:
             name, group = next(iter(self.workqueue.items()))
             if all(group.values()):
                 del self.workqueue[name]
@@ -156,11 +168,6 @@ class _Failures:
             crash = getattr(report.longrepr, "reprcrash", None)
             error = (crash.message if crash else str(report.longrepr)).splitlines()
             self._reporter.write_line(f" {report.nodeid} ({report.when}, {report.duration:.0f} s): {error[0] if error else ''}")
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if not config.option.all:
-        terminalreporter.write_line("These were the quick tests, unless files were named. To run all of them: pytest --all")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def run_tests(directory, with_ray="pass", other="pass"):
     lines = ended.stdout.splitlines()
     at_once = lines[: next(number for number, line in enumerate(lines) if "FAILURES" in line)]
     assert any("test_some.py::test_wrong (call, 0 s): assert 1 == 2" in line for line in at_once)
-    processes = [tuple(line.split()) for line in (directory / "processes").read_text().splitlines()]
-    return "\n".join(at_once), lines[-1], processes, ended.stderr
+    started = [tuple(line.split()) for line in (directory / "processes").read_text().splitlines()]
+    return "\n".join(at_once), lines[-1], started, ended.stderr
 
 
 @processes

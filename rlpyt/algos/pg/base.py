@@ -68,7 +68,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     policy_lag = 0
     corrects_lag = False
     rho_clip = c_clip = 1.0  # See `rlpyt.returns.v_trace`.
-    weight_advantages = True
+    weight_advantages = True  # Likewise.
     _entropy_loss_coeff: Any = None  # At the start of the run, if it follows a schedule.
     _reward_scale: RewardScale | None = None
     _rate = 0.0  # The learning rate, if it follows a schedule.

@@ -218,7 +218,6 @@ def v_trace(
     timeout_value: Array | None = None,
     advantage_dest: Array | None = None,
     return_dest: Array | None = None,
-    weight_advantages: bool = True,
 ) -> tuple[Array, Array]:
     """V-trace targets and advantages for steps of another policy (Espeholt et al. 2018, arXiv:1802.01561, equations 1 and 4).
 
@@ -227,10 +226,11 @@ def v_trace(
 
         δ_t = r_t + γ (1 - d_t) V_{t+1} - V_t
         x_t = ρ_t δ_t + γ λ c_t (1 - d_t) x_{t+1},   v_t = V_t + x_t
-        A_t = ρ_t (δ_t + γ λ (1 - d_t) x_{t+1})
+        A_t = δ_t + γ λ (1 - d_t) x_{t+1}
 
-    with ``V_T = bootstrap_value`` and ``x_T = 0``. For λ = 1 the advantage is that of the paper, ``ρ_t (r_t + γ v_{t+1} - V_t)``. Where all
-    ratios are 1, advantages and targets are those of `generalized_advantage_estimation_tl`, bit for bit.
+    with ``V_T = bootstrap_value`` and ``x_T = 0``. For λ = 1 the advantage is that of the paper, ``r_t + γ v_{t+1} - V_t``. Its weight ρ_t
+    in the policy gradient is left to the loss: one like PPO's multiplies by the ratio itself. Where all ratios are 1, advantages and
+    targets are those of `generalized_advantage_estimation_tl`, bit for bit.
 
     Truncated episodes bootstrap: where `timeout` is True, ``δ_t = r_t + γ V(final observation) - V_t`` if `timeout_value` gives that value.
     Otherwise ``δ_t = 0``: leave such a step out of the loss, because its target V_t equals the estimate.
@@ -244,7 +244,6 @@ def v_trace(
         c_clip: c̄, which decides how far later steps change a target, and so its variance.
         timeout, timeout_value, reward, done, bootstrap_value, discount, advantage_dest, return_dest: as in
             `generalized_advantage_estimation_tl`.
-        weight_advantages: False leaves the factor ρ_t out of the advantages, for a loss that multiplies them by the ratio itself.
 
     Returns:
         Advantages A and targets v of the values, both [T,...].
@@ -253,8 +252,7 @@ def v_trace(
         ValueError: shapes differ.
     """
     _check_shapes(reward, value=value, done=done, ratio=ratio, timeout=timeout, timeout_value=timeout_value)
-    arrays, of_truncated = (reward, value, done, bootstrap_value), (timeout, timeout_value)
-    numbers = discount, lambda_, rho_clip, c_clip, float(weight_advantages)
+    arrays, numbers, of_truncated = (reward, value, done, bootstrap_value), (discount, lambda_, rho_clip, c_clip), (timeout, timeout_value)
     results: tuple[Array, Array]
     if not _in_cpu_memory(reward):
         results = _v_trace_by_torch(*arrays, ratio, *numbers, *of_truncated)
@@ -480,18 +478,16 @@ def _v_trace_by_torch(
     lambda_: float,
     rho_clip: float,
     c_clip: float,
-    weighted: float,
     timeout: torch.Tensor | None,
     timeout_value: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `v_trace` of tensors on a GPU."""
     delta, value, alive = _td_errors(reward, value, done, bootstrap_value, discount, timeout, timeout_value)
     ratio = _floating(ratio, like=reward)
-    rho, decay = ratio.clamp(max=rho_clip), discount * lambda_ * alive
-    correction = _backward_sum(rho * delta, decay * ratio.clamp(max=c_clip), 0.0)
+    decay = discount * lambda_ * alive
+    correction = _backward_sum(ratio.clamp(max=rho_clip) * delta, decay * ratio.clamp(max=c_clip), 0.0)
     following = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
-    advantage = delta + decay * following
-    return rho * advantage if weighted else advantage, correction + value
+    return delta + decay * following, correction + value
 
 
 def _variance(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:

@@ -48,13 +48,11 @@ def gae(reward, value, done, bootstrap_value, discount, gae_lambda, timeout=None
     return advantage
 
 
-def v_trace(
-    reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout=None, timeout_value=None, weighted=True
-):
+def v_trace(reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout=None, timeout_value=None):
     """Advantages and targets: every step adds up the corrected TD errors to come in its episode, times the product of ratios before them.
 
-    The sums of equation 1 of Espeholt et al. 2018, with the advantage at the next step's target, of which λ counts. If it is not
-    `weighted`, the advantage lacks the ratio of its own step.
+    The sums of equation 1 of Espeholt et al. 2018, with the advantage at the next step's target, of which λ counts. The advantage lacks
+    the ratio of its own step.
     """
     T = len(reward)
     td_error = np.zeros(T)
@@ -75,8 +73,7 @@ def v_trace(
 
     target = np.array([value[t] + correction(t) for t in range(T)])
     later = np.array([0.0 if done[t] or t == T - 1 else discount * lambda_ * correction(t + 1) for t in range(T)])
-    advantage = td_error + later
-    return np.minimum(rho_clip, ratio) * advantage if weighted else advantage, target
+    return td_error + later, target
 
 
 def n_step_return(reward, done, t, n, discount):

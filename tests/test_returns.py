@@ -111,25 +111,24 @@ def test_v_trace_worked_out_by_hand():
     # rho = c = 0.5, 1, 0.5, 1;  delta = 1 + 1/2 - 1, 2 - 1, 4 + 4/2 - 2, 8 + 16/2 - 4 = 0.5, 1, 4, 12
     # x = 0.5 * 0.5 + 0.5 * 0.5 * 1, 1, 0.5 * 4 + 0.5 * 0.5 * 12, 12 = 0.5, 1, 5, 12
     np.testing.assert_allclose(target, [1.5, 2.0, 7.0, 16.0])
-    # rho (r + 0.5 * next target - value) = 0.5 (1 + 1 - 1), 2 - 1, 0.5 (4 + 8 - 2), 8 + 8 - 4
-    np.testing.assert_allclose(advantage, [0.5, 1.0, 5.0, 12.0])
+    # r + 0.5 * next target - value = 1 + 1 - 1, 2 - 1, 4 + 8 - 2, 8 + 8 - 4
+    np.testing.assert_allclose(advantage, [1.0, 1.0, 10.0, 12.0])
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 @pytest.mark.parametrize("lambda_, rho_clip, c_clip", [(1.0, 1.0, 1.0), (0.8, 1.0, 1.0), (1.0, np.inf, 1.0), (0.9, 1.3, 0.6)])
 @pytest.mark.parametrize("timeouts", [False, True])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_v_trace_equals_the_slow_oracle(kind, seed, lambda_, rho_clip, c_clip, timeouts, weighted):
+def test_v_trace_equals_the_slow_oracle(kind, seed, lambda_, rho_clip, c_clip, timeouts):
     reward, value, done, timeout, timeout_value, bootstrap = random_batch(seed)
     ratio = np.exp(np.random.default_rng(seed + 100).normal(size=reward.shape))
     ends = (timeout, timeout_value) if timeouts else (None, None)
     arrays = [None if x is None else kind(x) for x in (reward, value, done, bootstrap, ratio, *ends)]
-    advantage, target = v_trace(*arrays[:5], 0.9, lambda_, rho_clip, c_clip, *arrays[5:], weight_advantages=weighted)
+    advantage, target = v_trace(*arrays[:5], 0.9, lambda_, rho_clip, c_clip, *arrays[5:])
     for b in range(reward.shape[1]):
         of_column = [None if x is None else x[:, b] for x in ends]
         expected = oracles.v_trace(
-            reward[:, b], value[:, b], done[:, b], bootstrap[0, b], ratio[:, b], 0.9, lambda_, rho_clip, c_clip, *of_column, weighted
+            reward[:, b], value[:, b], done[:, b], bootstrap[0, b], ratio[:, b], 0.9, lambda_, rho_clip, c_clip, *of_column
         )
         np.testing.assert_allclose(advantage[:, b], expected[0])
         np.testing.assert_allclose(target[:, b], expected[1])
@@ -275,7 +274,6 @@ ALL_FUNCTIONS = {
     "gae_tl": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to),
     "gae_tl, final value": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to, timeout_value=tov),
     "v_trace": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, 0.8, 1.2, 0.7),
-    "v_trace, not weighted": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, 0.8, weight_advantages=False),
     "v_trace, timeouts": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, 0.8, timeout=to),
     "v_trace, final value": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, timeout=to, timeout_value=tov),
     "n_step": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9),

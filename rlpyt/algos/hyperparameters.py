@@ -65,6 +65,7 @@ PRIORITIES = Needs(
     lambda algo: algo.prioritized_replay,
     may_be_left=True,
 )
+TRACES = Needs(("c_clip",), "gae_lambda above 0", lambda algo: algo.gae_lambda > 0)
 
 
 def check_effects(owner: Any, needs: Iterable[Needs]) -> None:

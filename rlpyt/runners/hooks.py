@@ -8,15 +8,13 @@ runner = MinibatchRl(..., hooks=[report])
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import name_of
+from rlpyt.utils.misc import name_of, takes
 from rlpyt.utils.text import said
 
 
@@ -47,18 +45,9 @@ def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
     if not isinstance(hooks, (list, tuple, type(None))):
         raise ValueError(f"hooks={hooks!r} must be a list of functions that are called as hook(runner, row), or None.")
     for i, hook in enumerate(hooks or ()):
-        if not callable(hook) or not _takes_two(hook):
+        if not callable(hook) or not takes(hook, 2):
             raise ValueError(f"hooks[{i}]={hook!r} must be callable as hook(runner, row).")
     return list(hooks or ())
-
-
-def _takes_two(hook: Callable) -> bool:
-    with suppress(ValueError):  # Some callables have no known signature.
-        try:
-            inspect.signature(hook).bind(None, None)
-        except TypeError:
-            return False
-    return True
 
 
 def call_hooks(hooks: Sequence[Hook], runner: Any, row: dict[str, float]) -> str | None:

@@ -308,9 +308,7 @@ def generalized_advantage_estimation(reward, value, done, bootstrap, discount, g
 
 
 @kernel
-def v_trace(
-    reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, c_clip, weighted, timeout, timeout_value, advantage, return_
-):
+def v_trace(reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, c_clip, timeout, timeout_value, advantage, return_):
     """Write what `rlpyt.returns.v_trace` returns; `bootstrap` is [N], `timeout` and its value may be None."""
     T, N = reward.shape
     zero = reward.dtype.type(0)
@@ -321,7 +319,7 @@ def v_trace(
             delta = _td_error(reward, value, next_value, done, discount, timeout, timeout_value, t, j)
             rho, c = min(rho_clip, ratio[t, j]), min(c_clip, ratio[t, j])
             later = zero if done[t, j] else discount * lambda_ * following[j]
-            advantage[t, j] = rho * (delta + later) if weighted else delta + later
+            advantage[t, j] = delta + later
             x = rho * delta + c * later
             following[j] = x
             return_[t, j] = x + value[t, j]

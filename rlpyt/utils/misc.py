@@ -102,6 +102,16 @@ def file_of(module: Any) -> str | None:
     return getattr(module, "__file__", None)
 
 
+def takes(function: Callable, n: int) -> bool:
+    """Return whether a callable takes n positional arguments; True if its signature is not known, as of some built-in functions."""
+    with suppress(ValueError):
+        try:
+            inspect.signature(function).bind(*[None] * n)
+        except TypeError:
+            return False
+    return True
+
+
 def is_of_rlpyt(*definitions: Any) -> bool:
     """Return whether all of these classes, functions and methods are defined in this package, and none by a user."""
     package = __package__.partition(".")[0]

@@ -61,8 +61,8 @@ class A2C(OnPolicyAlgorithm):
         )
         return self.to_device(inputs)
 
-    def targets(self, inputs: Any, dist_info: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return return_, advantage and valid [T,B], as `process_returns` does, given the current policy's `dist_info` [T,B,...]."""
+    def targets(self, inputs: Any, dist_info: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return return_, advantage and valid [T,B], as `process_returns` does; the current policy gives `dist_info` and `value` [T,B]."""
         return inputs.return_, inputs.advantage, inputs.valid
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -80,7 +80,7 @@ class A2C(OnPolicyAlgorithm):
         else:
             dist_info, value = self.agent(*inputs.agent_inputs)
         dist = self.agent.distribution
-        return_, advantage, valid = self.targets(inputs, dist_info)
+        return_, advantage, valid = self.targets(inputs, dist_info, value)
 
         pi_loss = -mean_of_valid(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
         value_loss = mean_huber(value, return_, valid=valid)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.hyperparameters import TRACES, Needs
 from rlpyt.algos.pg.base import batch_first_to_layer_first
 from rlpyt.algos.pg.ppo import PPO, LossInputs
 from rlpyt.utils.quick_args import save__init__args
@@ -15,26 +16,30 @@ from rlpyt.utils.settings import POSITIVE, checked
 class Appo(PPO):
     """The loss of PPO, with the advantages and value targets of V-trace where an older policy acted.
 
-    As in Sample Factory (Petrenko et al. 2020, arXiv:2006.11751), ratios and clips are those of PPO: relative to the policy that acted. So
-    the policy stays near the policies of all batches that are on their way, however old these are. V-trace (Espeholt et al. 2018,
-    arXiv:1802.01561) corrects what later steps add to targets and advantages, from the policy that acted to the one with which the epochs
-    begin. The latter takes one more forward pass for each batch. Where the current policy acted, as in synchronous runs, there is no such
-    pass, and this is PPO bit for bit.
+    Ratios and clips are those of PPO, relative to the policy that acted, as in Sample Factory (Petrenko et al. 2020, arXiv:2006.11751). So
+    no batch pushes the policy further than ε from the one that sampled it. V-trace (Espeholt et al. 2018, arXiv:1802.01561) corrects
+    targets and advantages, from the policy that acted to the one with which the epochs begin. Ratios and values of the latter need one
+    more forward pass for each batch.
 
-    `approxKl`, and so `target_kl` and ``lr_schedule="adaptive"``, measure the distance to the policy that acted, too.
+    The epochs begin with the weights ``min(ρ̄, ratio)`` of `rlpyt.algos.pg.impala.Impala`: where the ratio is then above ρ̄, the advantage
+    is divided by ratio / ρ̄. Otherwise, rare actions that have become likely could outweigh all others where their advantage is negative.
+    Where `policy_lag` is 0, as with samplers that do not sample ahead, this is PPO bit for bit, without that forward pass.
+
+    `clip_value_loss` limits how far values move from those with which the epochs begin. `approxKl`, and so `target_kl` and
+    ``lr_schedule="adaptive"``, measure the distance to the policy that acted: all batches that are on their way share these limits.
 
     It has the settings of `rlpyt.algos.pg.ppo.PPO`, where `gae_lambda` is the λ of V-trace, and:
 
     Args:
-        rho_clip: ρ̄, largest ratio in the TD errors.
-        c_clip: c̄, largest ratio in the products that reach later steps.
+        rho_clip: ρ̄, largest ratio by which TD errors and, when the epochs begin, advantages are weighted.
+        c_clip: c̄, largest ratio in the products that weight later TD errors. In the paper it is at most ρ̄.
 
     Raises:
         ValueError: a setting is not possible.
     """
 
+    settings_need: tuple[Needs, ...] = (TRACES,)
     corrects_lag = True
-    weight_advantages = False  # The loss multiplies them by its own ratio.
 
     @checked(rho_clip=POSITIVE, c_clip=POSITIVE)
     def __init__(self, *, rho_clip: float = 1.0, c_clip: float = 1.0, **settings: Any) -> None:
@@ -52,8 +57,9 @@ class Appo(PPO):
         acted = lagging.agent.agent_info
         with torch.no_grad(), self.autocast():
             rnn = (batch_first_to_layer_first(init_rnn_state),) if self.agent.recurrent else ()
-            dist_info = self.agent(*agent_inputs, *rnn)[0]
+            dist_info, value, *_ = self.agent(*agent_inputs, *rnn)
             ratio = self.agent.distribution.likelihood_ratio(action, old_dist_info=acted.dist_info, new_dist_info=dist_info)
-        return_, advantage, valid = self.process_returns(lagging, ratio)
+        return_, advantage, valid = self.process_returns(lagging, ratio, value)
+        advantage = advantage * (self.rho_clip / ratio).clamp(max=1)
         inputs = LossInputs(agent_inputs, action, return_, advantage, valid, old_dist_info=acted.dist_info)
-        return inputs, init_rnn_state, acted.value if self.clip_value_loss else None, valid
+        return inputs, init_rnn_state, value.to(return_.dtype) if self.clip_value_loss else None, valid

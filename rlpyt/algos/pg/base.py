@@ -20,6 +20,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_steps
 from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
+from rlpyt.utils.misc import takes
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
@@ -54,7 +55,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             `process_returns` assigns it.
         policy_lag: updates of the parameters (in the runner's iterations) since those that acted in the batch to train on; 0 if the current
             ones did. The runner assigns it before each batch, if sampling is asynchronous or the sampler has a `policy_lag`.
-        corrects_lag: whether the algorithm learns rightly from batches of older policies.
+        corrects_lag: whether the algorithm corrects for the age of the policy that acted.
     """
 
     bootstrap_value = True
@@ -68,7 +69,6 @@ class PolicyGradientAlgo(RlAlgorithm):
     policy_lag = 0
     corrects_lag = False
     rho_clip = c_clip = 1.0  # See `rlpyt.returns.v_trace`.
-    weight_advantages = True  # Likewise.
     _entropy_loss_coeff: Any = None  # At the start of the run, if it follows a schedule.
     _reward_scale: RewardScale | None = None
     _rate = 0.0  # The learning rate, if it follows a schedule.
@@ -97,9 +97,15 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Build the optimizer and store the other arguments. `examples` is not used.
 
         Raises:
-            ValueError: the agent has no distribution with likelihoods and entropies, which rlpyt's losses need; or the learning rate
-                follows a schedule that a CUDA graph with this optimizer would ignore.
+            ValueError: the agent has no distribution with likelihoods and entropies, which rlpyt's losses need; the learning rate follows
+                a schedule that a CUDA graph with this optimizer would ignore; or a subclass of an algorithm that corrects for the age of
+                the policy has a `process_returns` that does not take what the current one gives.
         """
+        if self.corrects_lag and self.trains_by("loss_inputs") and not takes(self.process_returns, 3):
+            raise ValueError(
+                f"{type(self).__name__}.process_returns must take the current policy's ratios and values of batches that an older one "
+                "sampled: define it as process_returns(self, samples, ratio=None, value=None)."
+            )
         distribution = agent.distribution
         is_suitable = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
         if not is_suitable and self.trains_by("optimize_agent", "loss"):
@@ -113,6 +119,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset
         self.world_size, self.rank = world_size, rank
+        self.policy_lag = 0
         self._batch_size = batch_spec.size
         self.prepare_models()
         parameters = agent.parameters()
@@ -193,16 +200,20 @@ class PolicyGradientAlgo(RlAlgorithm):
         if self._reward_scale is not None:
             self._reward_scale.load_state_dict(state.get("reward_scale"))
 
-    def process_returns(self, samples: Any, ratio: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Compute returns and advantages from the values recorded while sampling.
+    def process_returns(
+        self, samples: Any, ratio: torch.Tensor | None = None, value: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Compute returns and advantages.
 
         Uses discounted returns if ``gae_lambda == 1``, otherwise generalized advantage estimation; if another policy acted, V-trace with
         λ = `gae_lambda`. Truncated episodes bootstrap from the value of their final observation. If `normalize_advantage`, advantages are
         normalized over the valid steps.
 
         Args:
-            samples: batch [T,B].
+            samples: batch [T,B]. With `ratio` it has only the fields that `for_returns` keeps.
             ratio: [T,B], likelihood ratios of the actions, of the current policy to the one that acted; None if these are the same.
+                Weighting advantages by them is left to the loss.
+            value: [T,B], values by the current parameters; None for those recorded while sampling.
 
         Returns:
             return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0). valid is None if all steps are valid, that is, with a feed-forward
@@ -210,7 +221,8 @@ class PolicyGradientAlgo(RlAlgorithm):
             the first `done`: recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
         """
         samples = with_zeros_in_blanks(as_recorded(samples))
-        env, value = samples.env, samples.agent.agent_info.value
+        env, recorded = samples.env, samples.agent.agent_info.value
+        value = recorded if value is None else value.detach().to(recorded.dtype)
         inputs = dict(
             reward=env.reward,
             value=value,
@@ -224,14 +236,8 @@ class PolicyGradientAlgo(RlAlgorithm):
         if ratio is not None:
             if valid is not None:  # Ratios of invalid steps are meaningless; they could be infinite.
                 ratio = torch.where(valid.bool(), ratio.detach(), 1)
-            advantage, return_ = v_trace(
-                **inputs,
-                ratio=ratio,
-                lambda_=self.gae_lambda,
-                rho_clip=self.rho_clip,
-                c_clip=self.c_clip,
-                weight_advantages=self.weight_advantages,
-            )
+            clips = dict(rho_clip=self.rho_clip, c_clip=self.c_clip)
+            advantage, return_ = v_trace(**inputs, ratio=ratio, lambda_=self.gae_lambda, **clips)
         elif self.gae_lambda == 1:  # The same numbers with less arithmetic.
             return_ = discount_return_tl(**inputs)
             advantage = return_ - value
@@ -269,9 +275,9 @@ class PolicyGradientAlgo(RlAlgorithm):
     def update_obs_rms(self, samples: Any) -> None:
         """Add the observations of this batch to the statistics of an agent that normalizes them.
 
-        Called after the gradient updates. They then see observations normalized as during action selection, so PPO's likelihood ratios
-        start at exactly one. Blank rows, and those of environments that wait for a reset, are left out, since they hold no observations.
-        A recurrent agent also adds observations that it does not learn from.
+        Called after the gradient updates. They then see observations normalized as during action selection, so the likelihood ratios
+        of a policy that acted a moment ago start at exactly one. Blank rows, and those of environments that wait for a reset, are left
+        out, since they hold no observations. A recurrent agent also adds observations that it does not learn from.
         """
         update_obs_rms = normalization_of(self.agent)
         if update_obs_rms is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.hyperparameters import TRACES, Needs
 from rlpyt.algos.pg.a2c import A2C, LossInputs
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import POSITIVE, checked
@@ -15,20 +16,22 @@ class Impala(A2C):
     """The loss of A2C, with the advantages and value targets of V-trace where an older policy acted.
 
     In asynchronous runs each batch is used once, and its policy is one or more updates older than the one that learns
-    (`rlpyt.runners.async_rl`). The likelihood ratio of the two comes from the forward pass of the loss. Values are those recorded when
-    acting: as in a target network, they are older by the lag. Where the current policy acted, as in synchronous runs, this is A2C bit for
-    bit.
+    (`rlpyt.runners.async_rl`). The likelihood ratio of the two, and the values, come from the forward pass of the loss. Only the values of
+    what follows the batch, and of final observations of truncated episodes, are those recorded when acting. The loss weights each
+    advantage by ``min(ρ̄, ratio)``, after `normalize_advantage`. Where `policy_lag` is 0, as with samplers that do not sample ahead, this
+    is A2C bit for bit.
 
     It has the settings of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, where `gae_lambda` is the λ of V-trace, and:
 
     Args:
-        rho_clip: ρ̄, largest ratio in the TD errors, and in the advantages.
-        c_clip: c̄, largest ratio in the products that reach later steps.
+        rho_clip: ρ̄, largest ratio by which TD errors and advantages are weighted.
+        c_clip: c̄, largest ratio in the products that weight later TD errors. In the paper it is at most ρ̄.
 
     Raises:
         ValueError: a setting is not possible.
     """
 
+    settings_need: tuple[Needs, ...] = (TRACES,)
     corrects_lag = True
 
     @checked(rho_clip=POSITIVE, c_clip=POSITIVE)
@@ -51,11 +54,15 @@ class Impala(A2C):
         )
         return self.to_device(inputs)
 
-    def targets(self, inputs: LossInputs, dist_info: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def targets(self, inputs: LossInputs, dist_info: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return return_, advantage and valid [T,B], by V-trace if an older policy acted."""
         if inputs.lagging is None:
-            return super().targets(inputs, dist_info)
+            return super().targets(inputs, dist_info, value)
         with torch.no_grad():
             acted = inputs.lagging.agent.agent_info.dist_info
             ratio = self.agent.distribution.likelihood_ratio(inputs.action, old_dist_info=acted, new_dist_info=dist_info)
-            return self.process_returns(inputs.lagging, ratio)
+            return_, advantage, valid = self.process_returns(inputs.lagging, ratio, value)
+            weight = ratio.clamp(max=self.rho_clip)
+            if valid is not None:  # Ratios of invalid steps are meaningless; they could be infinite.
+                weight = torch.where(valid.bool(), weight, 0)
+            return return_, weight * advantage, valid

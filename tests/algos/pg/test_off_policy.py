@@ -46,17 +46,20 @@ def current(agent, samples, state):
     return [x.detach() for x in agent.model(samples.env.observation, *inputs)[:2]]
 
 
-def expected_targets(agent, samples, state, gae_lambda, mid_batch_reset, discount=0.99, rho_clip=1.0, c_clip=1.0, weighted=True):
-    """Advantages, targets, mask, and ratios, with the formula of ratios written out."""
-    prob, _ = current(agent, samples, state)
+def expected_targets(agent, samples, state, gae_lambda, mid_batch_reset, rho_clip=1.0, c_clip=1.0, normalized=False):
+    """Advantages, targets, mask, and ratios, with the formulas of ratios and of normalized advantages written out."""
+    prob, value = current(agent, samples, state)
     old_prob, action = samples.agent.agent_info.dist_info.prob, samples.agent.action
     ratio = torch.tensor([[prob[t, b, action[t, b]] / old_prob[t, b, action[t, b]] for b in range(B)] for t in range(T)])
     env = samples.env
     advantage, return_ = v_trace(
-        env.reward, samples.agent.agent_info.value, env.done, samples.agent.bootstrap_value, ratio, discount, gae_lambda, rho_clip, c_clip,
-        env.timeout, samples.agent.timeout_value, weight_advantages=weighted,
+        env.reward, value, env.done, samples.agent.bootstrap_value, ratio, 0.99, gae_lambda, rho_clip, c_clip,
+        env.timeout, samples.agent.timeout_value,
     )  # fmt: skip
     valid = valid_from_done(env.done).double() if agent.recurrent or not mid_batch_reset else torch.ones(T, B).double()
+    if normalized:
+        chosen = advantage[valid.bool()]
+        advantage = (advantage - chosen.mean()) / chosen.std()
     return advantage, return_, valid, ratio
 
 
@@ -75,19 +78,22 @@ def test_where_the_current_policy_acted_they_are_a2c_and_ppo_bit_for_bit(On, Off
     assert all(torch.equal(p, q) for p, q in zip(*parameters))
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("mid_batch_reset", [True, False])
 @pytest.mark.parametrize("AgentCls", AGENTS)
-def test_the_loss_of_impala_is_that_of_a2c_with_targets_of_v_trace(AgentCls, mid_batch_reset):
+def test_the_loss_of_impala_is_that_of_a2c_with_targets_of_v_trace(AgentCls, mid_batch_reset, normalized):
+    """Advantages are normalized before they are weighted: the mean of weighted ones would move the policy where nothing is better."""
     agent = AgentCls()
-    algo = start(Impala(gae_lambda=0.9, rho_clip=1.2, c_clip=0.8), agent, T, B, mid_batch_reset=mid_batch_reset)
+    settings = dict(gae_lambda=0.9, rho_clip=1.2, c_clip=0.8)
+    algo = start(Impala(**settings, normalize_advantage=normalized), agent, T, B, mid_batch_reset=mid_batch_reset)
     samples, state = batch_of(agent)
     move(agent)
-    advantage, return_, valid, ratio = expected_targets(agent, samples, state, 0.9, mid_batch_reset, rho_clip=1.2, c_clip=0.8)
+    advantage, return_, valid, ratio = expected_targets(agent, samples, state, 0.9, mid_batch_reset, 1.2, 0.8, normalized)
     assert (ratio > 1.2).any() and (ratio < 0.8).any()
     prob, value = current(agent, samples, state)
     n, policy, values, entropy = 0, 0.0, 0.0, 0.0
     for t, b in valid.nonzero().tolist():
-        policy -= torch.log(prob[t, b, samples.agent.action[t, b]]) * advantage[t, b]
+        policy -= torch.log(prob[t, b, samples.agent.action[t, b]]) * min(ratio[t, b], 1.2) * advantage[t, b]
         values += (value[t, b] - return_[t, b]) ** 2 / 2
         entropy -= (prob[t, b] * torch.log(prob[t, b])).sum()
         n += 1
@@ -96,8 +102,7 @@ def test_the_loss_of_impala_is_that_of_a2c_with_targets_of_v_trace(AgentCls, mid
     assert opt_info.piLoss == pytest.approx(float(policy / n), abs=1e-6) and opt_info.valueLoss == pytest.approx(float(values / n))
     assert opt_info.loss == pytest.approx(float((policy + 0.5 * values - 0.01 * entropy) / n), abs=1e-6)
     chosen = valid.bool()
-    recorded = samples.agent.agent_info.value
-    explained = 1 - np.var((return_ - recorded)[chosen].numpy()) / np.var(return_[chosen].numpy())
+    explained = 1 - np.var((return_ - value)[chosen].numpy()) / np.var(return_[chosen].numpy())
     assert opt_info.explainedVariance == pytest.approx(explained)
 
 
@@ -106,7 +111,8 @@ def test_the_gradient_of_impala_does_not_flow_through_its_targets():
     algo = start(Impala(entropy_loss_coeff=0.0), agent, T, B)
     samples, state = batch_of(agent)
     move(agent)
-    advantage, return_, *_ = expected_targets(agent, samples, state, 1.0, True)
+    advantage, return_, _, ratio = expected_targets(agent, samples, state, 1.0, True)
+    advantage = advantage * ratio.clamp(max=1)
     prob, value = agent.model(samples.env.observation, None, None)
     log_pi = torch.log(prob.gather(-1, samples.agent.action[..., None])[..., 0] + 1e-8)
     expected = torch.autograd.grad(-(log_pi * advantage).mean() + 0.25 * (value - return_).square().mean(), list(agent.parameters()))
@@ -116,32 +122,42 @@ def test_the_gradient_of_impala_does_not_flow_through_its_targets():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("mid_batch_reset", [True, False])
 @pytest.mark.parametrize("AgentCls", AGENTS)
-def test_appo_clips_around_the_policy_that_acted(AgentCls, mid_batch_reset):
+def test_the_loss_of_appo_is_that_of_ppo_with_targets_of_v_trace(AgentCls, mid_batch_reset, normalized):
+    """Ratios are relative to the policy that acted, values are clipped around those with which the epochs begin, and ρ̄ limits weights."""
     agent = AgentCls()
-    algo = start(Appo(gae_lambda=0.9, epochs=2, minibatches=1, ratio_clip=0.05), agent, T, B, mid_batch_reset=mid_batch_reset)
+    settings = dict(gae_lambda=0.9, epochs=2, minibatches=1, ratio_clip=0.05, rho_clip=1.2, c_clip=0.8, clip_value_loss=True)
+    algo = start(Appo(**settings, normalize_advantage=normalized), agent, T, B, mid_batch_reset=mid_batch_reset)
     samples, state = batch_of(agent)
     move(agent)
-    advantage, return_, valid, ratio = expected_targets(agent, samples, state, 0.9, mid_batch_reset, weighted=False)
-    calls, loss = [], algo.loss
+    advantage, return_, valid, ratio = expected_targets(agent, samples, state, 0.9, mid_batch_reset, 1.2, 0.8, normalized)
+    value_at_start, policy, values = current(agent, samples, state)[1], [], []  # Losses before each of the two updates.
 
-    def recording_loss(*args):
-        calls.append(args)
-        return loss(*args)
+    def take_losses():
+        prob, value = current(agent, samples, state)
+        acted, action = samples.agent.agent_info.dist_info.prob, samples.agent.action
+        n, of_policy, of_value = int(valid.sum()), 0.0, 0.0
+        for t, b in valid.nonzero().tolist():
+            now = prob[t, b, action[t, b]] / acted[t, b, action[t, b]]
+            a = advantage[t, b] * min(ratio[t, b], 1.2) / ratio[t, b]
+            of_policy -= min(now * a, min(max(now, 0.95), 1.05) * a)
+            clipped = value_at_start[t, b] + min(max(value[t, b] - value_at_start[t, b], -0.05), 0.05)
+            of_value += max((value[t, b] - return_[t, b]) ** 2, (clipped - return_[t, b]) ** 2) / 2
+        policy.append(float(of_policy / n))
+        values.append(float(of_value / n))
 
-    algo.loss = recording_loss
+    loss = algo.loss
+    algo.loss = lambda *args, **kwargs: (take_losses(), loss(*args, **kwargs))[1]
     algo.policy_lag = 2
     opt_info = algo.optimize_agent(0, samples)
-    ratio = ratio[valid.bool()]
-    assert opt_info.approxKl[0] == pytest.approx(float((ratio - 1 - ratio.log()).mean()), rel=1e-3) and len(calls) == 2
-    assert opt_info.clipFrac[0] == pytest.approx(float(((ratio - 1).abs() > 0.05).float().mean())) and opt_info.clipFrac[0] > 0
-    acted = samples.agent.agent_info.dist_info.prob
-    _, action, its_return, its_advantage, its_valid, old_dist_info, *_ = calls[0]
-    for found, wanted in ((its_return, return_), (its_advantage, advantage), (old_dist_info.prob[..., 0], acted[..., 0])):
-        found = found if its_valid is None else found[its_valid.bool()]
-        found, wanted = found.flatten().double().sort().values, wanted[valid.bool()].double().sort().values
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(opt_info.piLoss, policy, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(opt_info.valueLoss, values, rtol=1e-5)
+    chosen = ratio[valid.bool()]
+    assert opt_info.approxKl[0] == pytest.approx(float((chosen - 1 - chosen.log()).mean()), rel=1e-3)
+    assert opt_info.clipFrac[0] == pytest.approx(float(((chosen - 1).abs() > 0.05).float().mean())) and opt_info.clipFrac[0] > 0
+    assert (chosen > 1.2).any() and (advantage[valid.bool()][chosen > 1.2] < 0).any()
 
 
 def test_appo_without_lag_needs_no_further_forward_pass():
@@ -190,6 +206,24 @@ def test_a_sampler_that_samples_ahead_tells_how_old_the_policy_is():
     assert lags == [0, 0, 2, 2]
 
 
+@pytest.mark.parametrize("AlgoCls", [Impala, Appo])
+def test_a_new_run_forgets_the_lag_of_the_last_one(AlgoCls):
+    agent = MlpFfAgent()
+    algo = start(AlgoCls(), agent, T, B)
+    algo.policy_lag = 3
+    assert start(algo, agent, T, B).policy_lag == 0
+
+
+@pytest.mark.parametrize("AlgoCls", [Impala, Appo])
+def test_returns_that_take_no_ratios_are_refused_before_the_first_batch(AlgoCls):
+    class Plain(AlgoCls):
+        def process_returns(self, samples):
+            return super().process_returns(samples)
+
+    with pytest.raises(ValueError, match=r"Plain.process_returns must take .* process_returns\(self, samples, ratio=None, value=None\)"):
+        start(Plain(), MlpFfAgent(), T, B)
+
+
 @learning
 @full
 def test_impala_learns_from_old_policies_where_a2c_does_not():
@@ -210,3 +244,9 @@ def test_appo_learns_from_old_policies():
 def test_a_ratio_of_nothing_is_refused(AlgoCls, name):
     with pytest.raises(ValueError, match=f"{AlgoCls.__name__}: {name}=0 is not possible"):
         AlgoCls(**{name: 0})
+
+
+@pytest.mark.parametrize("AlgoCls", [Impala, Appo])
+def test_a_ratio_that_lambda_switches_off_is_refused(AlgoCls):
+    with pytest.raises(ValueError, match="c_clip=0.5 has no effect without gae_lambda above 0"):
+        AlgoCls(gae_lambda=0, c_clip=0.5)

@@ -83,6 +83,16 @@ def send_by_value(pipe: Connection, message: Any) -> None:
     pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
+@contextmanager
+def ending_on_failure(pool: Any) -> Iterator[None]:
+    """Kill the processes of a pool (`pool.kill`) if anything is raised: an unfinished command would mix with the next one."""
+    try:
+        yield
+    except BaseException:
+        pool.kill()
+        raise
+
+
 def describe_failure(error: BaseException, where: str) -> None:
     """Attach the sentence `where` to `error`, so that every traceback of it shows the sentence.
 
@@ -425,18 +435,9 @@ class WorkerPool:
 
     def request(self, command: Any, doing: str) -> list:
         """Send `command` to all workers and wait for their replies."""
-        with self.ending_on_failure():
+        with ending_on_failure(self):
             self.send(command, doing)
             return self.receive()
-
-    @contextmanager
-    def ending_on_failure(self) -> Iterator[None]:
-        """End the workers if anything is raised: an unfinished command would mix with the next one."""
-        try:
-            yield
-        except BaseException:
-            self.kill()
-            raise
 
     # Ending ---------------------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -448,7 +449,7 @@ class WorkerPool:
         if not self.processes:
             return
         failures = []
-        with self.ending_on_failure():
+        with ending_on_failure(self):
             self._send_stop()
             deadline = time.monotonic() + STOP_GRACE
             for rank, pipe in enumerate(self.pipes):

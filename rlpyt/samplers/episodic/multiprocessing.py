@@ -32,7 +32,7 @@ from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
-from rlpyt.samplers.workers import WorkerPool, send_by_value
+from rlpyt.samplers.workers import WorkerPool, ending_on_failure, send_by_value
 from rlpyt.utils.array import ALIGNMENT, aligned_size
 from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
 from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, checked
@@ -108,7 +108,7 @@ class MultiprocessingSampler(Sampler):
         """
         sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
         n_bytes = sizes.n_bytes + ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
-        with self._pool.ending_on_failure():
+        with ending_on_failure(self._pool):
             key, memory, is_new = self._memories.take(n_bytes)
             self._pool.send(("write", key, memory.n_bytes, is_new, list(self._memories.maps), sizes, places), doing)
             for pipe, process in zip(self._pool.pipes, self._pool.processes) if is_new else ():

@@ -22,8 +22,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ import numpy as np
 
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.parallel.worker import SamplingWorker
-from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
+from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, ending_on_failure, failure_report, failure_text
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.choices import adopt
@@ -274,7 +274,7 @@ class ActorPool:
         self._where: list[str | tuple[str, int]] = ["not placed yet"] * len(names)
         self._underway: list[Call] = []  # Calls that lack replies, in order.
         self.actors = [self._make(kwargs) for kwargs in worker_kwargs]
-        with self.ending_on_failure():
+        with ending_on_failure(self):
             self.receive(self._send(Call(START, doing="starting")))
 
     # The protocol ---------------------------------------------------------------------------------------------------
@@ -300,17 +300,8 @@ class ActorPool:
 
     def request(self, command: tuple[str, Any], doing: str, parameters: Any = None) -> list:
         """Give all actors a command, and return their replies."""
-        with self.ending_on_failure():
+        with ending_on_failure(self):
             return [reply for reply, _ in self.receive(self.submit(*command, doing, parameters))]
-
-    @contextmanager
-    def ending_on_failure(self) -> Iterator[None]:
-        """End the actors if any exception is raised, because a half-done command would mix with the next one."""
-        try:
-            yield
-        except BaseException:
-            self.kill()
-            raise
 
     def _make(self, worker_kwargs: dict) -> Any:
         return self._Actor.options(**self._options).remote(self._common, worker_kwargs, sys.path)
@@ -444,7 +435,7 @@ class ActorPool:
         if not self.actors:
             return
         failures = []
-        with self.ending_on_failure():
+        with ending_on_failure(self):
             refs = {actor.close.remote(): rank for rank, actor in enumerate(self.actors)}
             ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=STOP_GRACE)
             for ref in ready:

@@ -12,6 +12,7 @@ from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster
+from rlpyt.samplers.workers import ending_on_failure
 from rlpyt.types import infos_from_plain, plain_infos
 from rlpyt.utils.choices import current
 from rlpyt.utils.cluster import import_ray
@@ -162,7 +163,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def _run(self, name: str, argument: Any, doing: str) -> list:
         pool: Any = self._running_pool()  # An ActorPool.
-        with pool.ending_on_failure():
+        with ending_on_failure(pool):
             parameters = self._put_parameters()
             if name != "collect":
                 return pool.request((name, argument), doing, parameters)
@@ -205,7 +206,7 @@ class RayBatchSampler(ParallelSamplerBase):
     def state_dict(self) -> dict:
         """Wait for the batches collected ahead, and add them to the state of `ParallelSamplerBase`."""
         pool: Any = self._running_pool()  # An ActorPool.
-        with pool.ending_on_failure():
+        with ending_on_failure(pool):
             replies = [pool.receive(call) for call in self._pending]
         state = super().state_dict()  # Only now, so that it includes replacements of actors lost while waiting.
         pending = [_plain(call, each) for call, each in zip(self._pending, replies)]

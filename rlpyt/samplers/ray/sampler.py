@@ -16,6 +16,7 @@ from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.ray.actors import ActorPool, Call, WorkerActor
 from rlpyt.samplers.ray.cluster import Cluster
+from rlpyt.samplers.workers import ending_on_failure
 from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.settings import POSITIVE, STEPS, checked
 
@@ -105,7 +106,7 @@ class RaySampler(Sampler):
         updates = [([agent_message], [env_message]) for _, agent_message, _, env_message in given]
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
         pool = self._running_pool()
-        with pool.ending_on_failure():
+        with ending_on_failure(pool):
             call = pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
             replies = pool.receive(call)
         for past, each in zip(self._pasts, given):

@@ -14,7 +14,7 @@ from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Crowd, Group
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.traj_infos import has_own_step
-from rlpyt.samplers.workers import WorkerError, describe_failure
+from rlpyt.samplers.workers import WorkerError, describe_failure, ending_on_failure
 from rlpyt.types import Agent, StepBuffer
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
@@ -165,7 +165,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def _run(self, name: str, argument: Any, doing: str) -> list:
         pool = self._running_pool()
-        with pool.ending_on_failure():
+        with ending_on_failure(pool):
             pool.send((name, argument), doing)
             if name == "collect":
                 self.serve_actions(argument[0])

@@ -25,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trials", help="number of different settings; default: 30", type=int, default=30, dest="n_trials")
     parser.add_argument("--runs", help="runs of each trial, with different seeds; default: 3", type=int, default=3, dest="runs_per_trial")
-    parser.add_argument("--min_steps", help="environment steps of the first rung; default: 1/27 of n_steps", type=float)
+    parser.add_argument(
+        "--min_steps",
+        help="environment steps of the first rung; default: n_steps / eta³ or more",
+        type=float,
+    )
     parser.add_argument("--eta", help="one in so many trials of a rung is promoted; default: 3", type=float, default=3)
     parser.add_argument("--proposals", help="what proposes settings; default: optuna if it is installed", choices=("optuna", "random"))
     parser.add_argument("--seed", help="seed of the proposals; runs have the seeds 0, 1, ...; default: 0", type=int, default=0)

@@ -13,11 +13,12 @@ from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import quick_affinity_code
 from rlpyt.utils.launching.halving import rungs
 from rlpyt.utils.launching.search import Search, run_search
-from rlpyt.utils.launching.space import Space, looks_like_range, read_range
+from rlpyt.utils.launching.space import Range, Space, looks_like_range, read_range
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import Number, checked
 
 ETA = 3
+_LENGTHS = ("runner.n_steps", "runner.log_interval_steps")
 
 
 @checked(eta=Number(2, 1000), min_steps=Number(1, finite=True, optional=True))
@@ -49,7 +50,8 @@ def search_configuration(
         settings: settings with ranges, such as "algo.learning_rate=log_uniform(1e-4, 1e-2)", and changes for all trials.
         log_dir: directory of the search, see `rlpyt.utils.launching.exp_launcher.run_experiments`; default "<module>_<key>_search".
         affinity_code: processors and GPUs; None: all of this machine, as ``rlpyt info`` proposes.
-        min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or the log interval, if longer.
+        min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or more, until something has been learned and
+            logged.
         sampler, smoke: as in `rlpyt.experiments.train.build_and_train`.
         n_trials, runs_per_trial, eta, seed, proposals: see `rlpyt.utils.launching.search.run_search`.
 
@@ -63,11 +65,16 @@ def search_configuration(
         name, _, text = setting.partition("=")
         section, _, name = name.partition(".")
         space.setdefault(look_up(section, config, "section"), {})[name] = read_range(text)
-    _check_corners(Space(space), module, key, sampler, constants, smoke)
+    before_learning = _check_corners(Space(space), module, key, sampler, constants, smoke)
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
     if min_steps is None:
-        min_steps = min(max(n_steps / eta**3, interval), n_steps)
+        min_steps = min(max(n_steps / eta**3, interval, before_learning + 1), n_steps)
     first = rungs(n_steps, int(min_steps), eta)[0]
+    if first <= before_learning:
+        raise ValueError(
+            f"The first rung, at {first:,} environment steps, comes before learning begins, at {before_learning:,} "
+            "(algo.min_steps_learn): make min_steps larger."
+        )
     if first < interval:
         raise ValueError(
             f"The first rung, at {first:,} environment steps, comes before the first row of the log, at {interval:,}: "
@@ -92,7 +99,11 @@ def search_configuration(
 
 
 def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the settings that have ranges, and the others; ValueError for another form."""
+    """Return the settings that have ranges, and the others.
+
+    Raises:
+        ValueError: the form of one is wrong; one that has a range is given twice; or the length of runs has a range.
+    """
     ranges: list[str] = []
     constants: list[str] = []
     for setting in settings:
@@ -100,13 +111,36 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
         if not (is_ and "." in name):
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=log_uniform(1e-4,1e-2).")
         (ranges if looks_like_range(text) else constants).append(setting)
+    names = [setting.partition("=")[0].strip() for setting in settings]
+    for name in (setting.partition("=")[0].strip() for setting in ranges):
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is given {names.count(name)} times, and has a range: give it once.")
+        if name in _LENGTHS:
+            raise ValueError(f"{name} cannot have a range: trials are compared after the same number of steps. Give it one value.")
     return ranges, constants
 
 
-def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool) -> None:
-    """Build the parts of a run with each extreme value; ValueError if one is not possible. No process is started."""
+def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool) -> int:
+    """Build the parts of a run with values from each range. No process is started.
+
+    Returns:
+        The most environment steps that any of them takes before it learns.
+
+    Raises:
+        ValueError: a value is not possible.
+    """
+    most = 0
     for values in space.corners():
-        build(*configuration(module, key, sampler, constants, space.variant(values), smoke), dict(set_affinity=False, workers_cpus=[0]), 0)
+        config, paths = configuration(module, key, sampler, constants, space.variant(values), smoke)
+        try:
+            algo = build(config, paths, dict(set_affinity=False, workers_cpus=[0]), 0).algo
+        except ValueError as error:
+            fractions = [path for path, value in values.items() if isinstance(value, float) and value != int(value)]
+            ranges = [space.ranges[path] for path in fractions if path[-1] in str(error)]
+            whole = [f"integer({int(each.low)}, {int(each.high)})" for each in ranges if isinstance(each, Range) and each.has_whole_ends]
+            raise ValueError(f"{error} For whole numbers, write {whole[0]}." if whole else str(error)) from None
+        most = max(most, int(getattr(algo, "min_steps_learn", 0)))
+    return most
 
 
 def _log_interval(config: dict) -> int:

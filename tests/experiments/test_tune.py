@@ -58,6 +58,12 @@ def search(key, *settings, **kwargs):
         (["algo.epochs=choice(4, zero)"], "epochs='zero' is not possible"),
         ([RANGE, "algo.epoch=4"], "Did you mean 'epochs'"),
         ([RANGE, "runner.log_interval_steps=9e4"], "comes before the first row of the log, at 90,000"),
+        ([RANGE, "algo.learning_rate=1e-3"], "algo.learning_rate is given 2 times, and has a range: give it once."),
+        ([RANGE, "algo.learning_rate=uniform(0, 1)"], "algo.learning_rate is given 2 times"),
+        (["runner.n_steps=choice(50000, 400000)"], "runner.n_steps cannot have a range"),
+        (["algo.epochs=uniform(4, 20)"], "must be a whole number"),
+        (["algo.epochs=uniform(4, 20)"], "For whole numbers, write integer(4, 20)."),
+        (["algo.epochs=log_uniform(4, 20)", RANGE], "For whole numbers, write integer(4, 20)."),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_starts(launched, settings, message):
@@ -72,6 +78,14 @@ def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
     constants = ["algo.epochs=4", "env.id=CartPole-v0"]
     assert launched["common_args"] == ["cartpole:ppo", "--sampler", "serial", "--set", "runner.save_replay=True", *constants]
     assert launched["train_command"] == ["rlpyt", "train", "cartpole", "ppo", "--sampler", "serial", "--set", *constants]
+
+
+def test_the_first_rung_comes_after_learning_has_begun(launched):
+    settings = ["runner.n_steps=27000", "runner.log_interval_steps=500", "algo.min_steps_learn=integer(100, 2500)"]
+    search("dqn", *settings)
+    assert launched["min_steps"] == 3000  # and not 1000
+    with pytest.raises(ValueError, match="at 1,000 environment steps, comes before learning begins, at 2,500"):
+        search("dqn", *settings, min_steps=1000)
 
 
 @pytest.mark.parametrize("given, saves", [([], True), (["runner.save_replay=False"], False), (["runner.save_replay=True"], True)])

@@ -75,14 +75,18 @@ def promoted(trials: Sequence[Trial], n_rungs: int, n_runs: int, eta: float, at_
     """Return the trial to promote now: the best of those that have reached the highest possible rung; None without one.
 
     The best 1/eta of a rung are counted among all trials that have reached it or failed on the way to it, which count as worst. Of a rung
-    with fewer than eta trials none would be promoted: at the end of a search, `at_least` 1 lets the best one train up to the last rung.
+    with fewer than eta trials none would be promoted: at the end of a search, `at_least` 1 lets the best one train up to the last rung. If
+    that one fails on its way, the next one takes its place.
     """
     scores = {trial.number: trial.scores(n_runs) for trial in trials}
     for rung in reversed(range(n_rungs - 1)):
         there = [trial for trial in trials if len(scores[trial.number]) > rung or (trial.error is not None and trial.rung == rung)]
-        ranked = sorted(there, key=lambda trial: (-_at(scores[trial.number], rung), trial.number))
-        for trial in ranked[: max(int(len(there) / eta), at_least)]:
-            if trial.rung == rung and _at(scores[trial.number], rung) > WORST:
+        best_first = sorted(there, key=lambda trial: (-_at(scores[trial.number], rung), trial.number))
+        waiting = [trial for trial in best_first if trial.rung == rung and _at(scores[trial.number], rung) > WORST]
+        chosen = best_first[: max(int(len(there) / eta), at_least)]
+        n_beyond = sum(trial.rung > rung and trial.error is None and WORST not in scores[trial.number] for trial in trials)
+        for trial in waiting:
+            if trial in chosen or n_beyond < at_least:
                 return trial
     return None
 
@@ -142,7 +146,13 @@ def steps_taken(trials: Sequence[Trial]) -> int:
 
 def steps_restarting(trials: Sequence[Trial], rung_steps: Sequence[int]) -> int:
     """Return the environment steps that the same search would take if promoted trials restarted instead of resuming."""
-    again = sum(rung_steps[rung] * len(trial.returns[rung + 1]) for trial in trials for rung in range(trial.rung))
+    again = sum(
+        rung_steps[rung]
+        for trial in trials
+        for rung in range(trial.rung)
+        for run in trial.returns[rung + 1]
+        if trial.steps.get(run, 0) > rung_steps[rung]  # A run that was solved before does not train again.
+    )
     return steps_taken(trials) + again
 
 

@@ -100,6 +100,17 @@ def test_at_the_end_the_best_one_trains_on_even_if_there_are_few():
     assert promoted(trials, 3, 1, 3, at_least=1) is None
 
 
+@pytest.mark.parametrize("stuck", [trial(1, 7.0, rung=1, error="ValueError"), trial(1, 7.0, WORST)])
+def test_at_the_end_the_next_best_takes_the_place_of_one_that_cannot_train_on(stuck):
+    trials = [trial(0, 5.0), stuck, trial(2, 6.0), trial(3, 4.0)]
+    assert promoted(trials, 3, 1, 3) is None
+    assert promoted(trials, 3, 1, 3, at_least=1) is trials[2]
+    trials[2] = trial(2, 6.0, 8.0)
+    assert promoted(trials, 3, 1, 3, at_least=1) is trials[2]
+    trials[2] = trial(2, 6.0, 8.0, 9.0)
+    assert promoted(trials, 3, 1, 3, at_least=1) is None
+
+
 def test_the_best_trial_is_the_best_at_the_highest_rung():
     trials = [trial(0, 9.0), trial(1, 8.0, 2.0), trial(2, 7.0, 3.0), trial(3, 9.0, rung=1, error="late")]
     assert [each.number for each in ranked(trials, 1)] == [2, 1, 0, 3]
@@ -110,6 +121,8 @@ def test_what_restarting_would_cost_is_counted_per_promoted_run():
     a.steps, b.steps = {0: 300, 1: 300}, {0: 100, 1: 100}
     assert steps_taken([a, b]) == 800
     assert steps_restarting([a, b], [100, 300]) == 800 + 2 * 100
+    a.steps[1] = 60  # It was solved there.
+    assert steps_restarting([a, b], [100, 300]) == 560 + 100
 
 
 @pytest.mark.parametrize("is_choice", [False, True])

@@ -82,7 +82,7 @@ def test_a_space_is_a_variant_with_ranges():
     assert variant == dict(algo=dict(learning_rate=1e-3, optim_kwargs=dict(eps=1e-5)), sampler=dict(batch_T=8))
     saved = Space.read(json.loads(json.dumps(space.as_saved())))
     assert saved.ranges == space.ranges and saved.constants == space.constants == dict(sampler=dict(batch_T=8))
-    assert len(list(space.corners())) == 4 and space.constants == dict(sampler=dict(batch_T=8))
+    assert len(list(space.corners())) == 5 and space.constants == dict(sampler=dict(batch_T=8))
 
 
 def test_a_space_without_a_range_is_refused():

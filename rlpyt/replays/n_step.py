@@ -433,7 +433,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """
         written, claimed = self.written, self.ring.claimed
         oldest = max(claimed - self.T, 0)
-        first = min(max(oldest, since), written)
+        first = min(max(oldest, since - 1), written)  # `end_episodes` may have marked the newest row of the state before.
         chunks = []
         for number, rows in self.ring.pieces(first, written):
             n = rows.stop - rows.start

@@ -412,9 +412,11 @@ def through_a_file(state):
 
 
 def save_now_and_then(game, chunks):
-    """Append chunks and change priorities; return the full state after the first and an increment after each of the others."""
+    """Append chunks, change priorities and end episodes; return the full state after the first and an increment after each other chunk."""
     states, written, drawn = [], 0, None
-    for chunk in chunks:
+    for i, chunk in enumerate(chunks):
+        if i % 2:  # The steps that are marked are in the state before.
+            game.end_episodes([1])
         for part in (chunk, 2):
             game.append(min(part, game.T))
             if game.naive.drawable():

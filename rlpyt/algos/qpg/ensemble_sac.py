@@ -70,10 +70,22 @@ class EnsembleSAC(SAC):
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names = ("q_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 2
-    agent_needs = ("pi", "target_pi", "q", "discrete", "n_critics", "n_quantiles", "update_target", "pi_parameters", "q_parameters")
+    agent_needs = (
+        "pi",
+        "target_pi",
+        "q",
+        "discrete",
+        "n_critics",
+        "n_quantiles",
+        "target_networks",
+        "update_target",
+        "pi_parameters",
+        "q_parameters",
+    )
     agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.EnsembleSacAgent"
     n_q = 1  # The ensemble is one model.
     discrete = False
+    renormalizes = True
 
     @checked(n_target_critics=COUNT, policy_value=one_of("min", "mean"), policy_update_interval=COUNT, n_dropped_quantiles=STEPS)
     def __init__(
@@ -125,6 +137,11 @@ class EnsembleSAC(SAC):
         """Parameters of the critics."""
         return self.agent.q_parameters()
 
+    def after_backward(self) -> None:
+        """Average the gradient of α, in updates in which it has one."""
+        if self.update_branch:
+            super().after_backward()
+
     @property
     def update_branch(self) -> bool:
         """Whether the next update includes a step of the policy."""
@@ -142,7 +159,8 @@ class EnsembleSAC(SAC):
 
         R, m and s' are those of SAC. If critics estimate quantiles, y has a value for each of the quantiles of all critics together except
         the largest, the loss of a critic is the mean over its quantiles of `rlpyt.utils.tensor.quantile_huber`, and Q(s,ã) is the mean of
-        quantiles. Without target networks, the critics see (s,a) and (s',a') in one batch; values of the latter have no gradient.
+        quantiles. Without target networks, the critics see (s,a) and (s',a') in one batch; values of the latter have no gradient. After a
+        termination, s' is s there.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
@@ -152,6 +170,8 @@ class EnsembleSAC(SAC):
             [n,n_critics], and further ones of the policy or None.
         """
         valid, alpha = self.valid_samples(samples), self._alpha
+        if not self.agent.target_networks:
+            samples = self.with_ends_that_count(samples, valid)
         q, y = self.q_and_target(samples, alpha)
         q_loss = mean_of_valid(self.q_losses(q, y), valid)
         pi_loss = alpha_loss = None
@@ -173,6 +193,18 @@ class EnsembleSAC(SAC):
             n_kept = self.agent.n_critics * (self.agent.n_quantiles - self.n_dropped_quantiles)
             atoms = next_q.flatten(1).sort(dim=-1).values[:, :n_kept]
             return q, self.discounted(samples, atoms - (alpha * next_log_pi)[:, None])
+
+    def with_ends_that_count(self, samples: Any, valid: torch.Tensor | None) -> Any:
+        """Return samples with s in place of s' where the target does not use it: replay may have put any observation there.
+
+        Otherwise it would be in the statistics of the critics' batch, with which they normalize (s,a).
+        """
+        counts = bootstrap_discount(samples, self.discount, self.n_step_return) > 0  # [n]
+        if valid is not None:
+            counts = counts & valid
+        firsts = iter(buffer_leaves(samples.agent_inputs))
+        ends = buffer_func(samples.target_inputs, lambda x: torch.where(counts.view(-1, *[1] * (x.dim() - 1)), x, next(firsts).to(x)))
+        return samples._replace(target_inputs=ends)
 
     def target_entropies(self, samples: Any) -> torch.Tensor | float:
         """Return the entropy for which α is tuned: a number, or [n], one for each sample."""

@@ -15,6 +15,8 @@ from rlpyt.algos.base import Counted
 from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, every_tenth
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
+from rlpyt.models.batch_renorm import has_batch_renorm
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
 from rlpyt.utils.tensor import mean_huber, mean_of_valid, smaller
@@ -138,6 +140,7 @@ class SAC(SoftActorCritic):
     opt_info_fields: tuple[str, ...] = OptInfo._fields
     optimizer_names: Sequence[str] = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
+    renormalizes = False
     agent_needs: Sequence[str] = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
     settings_need: tuple[Needs, ...] = (
@@ -184,6 +187,19 @@ class SAC(SoftActorCritic):
     def _alpha(self, alpha: torch.Tensor | float) -> None:
         if self.alpha_optimizer is None:
             self._log_alpha = torch.as_tensor(alpha, device=self._log_alpha.device).log()
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Also check that this algorithm can train batch renormalization, if the agent has it.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        super()._prepare(agent, *args, **kwargs)
+        if not self.renormalizes and is_of_rlpyt(type(self)) and any(map(has_batch_renorm, agent.named_models().values())):
+            raise ValueError(
+                f"{type(self).__name__} cannot train networks with batch_renorm=True: use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC, whose "
+                "targets leave their statistics alone."
+            )
 
     def after_backward(self) -> None:
         """Average the gradient of α over the processes that train together. (Data-parallel models average their own gradients.)"""

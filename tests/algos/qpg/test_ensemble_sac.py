@@ -194,13 +194,60 @@ def layers_over_a_batch(mlp, x, running):
     return x
 
 
+def ends_that_count(samples):
+    """Next observations; after a termination the observations themselves."""
+    pairs = zip(samples.bootstrap_discount, samples.target_inputs.observation, samples.agent_inputs.observation)
+    return torch.stack([after if discount > 0 else before for discount, after, before in pairs])
+
+
+def test_what_follows_a_termination_or_does_not_count_is_not_in_the_statistics_of_critics_without_target_networks():
+    samples = replayed(TL=True)
+    unused = samples.bootstrap_discount == 0
+    assert (unused & samples.timeout_n).any() and (unused & ~samples.timeout_n).any()
+    found = []
+    for garbage in (0.0, 1e3):
+        algo, agent = ensemble(dict(target_networks=False), dict(batch_renorm=True), dict(batch_renorm=True))
+        observation = torch.where(unused[:, None], garbage, samples.target_inputs.observation)
+        torch.manual_seed(5)
+        losses, _ = algo.loss(samples._replace(target_inputs=samples.target_inputs._replace(observation=observation)))
+        found.append(([loss.detach() for loss in losses], agent.state_dict()["q_model"]))
+    assert all(map(torch.equal, found[0][0], found[1][0]))
+    assert all(torch.equal(found[0][1][name], found[1][1][name]) for name in found[0][1])
+
+
+def test_samples_that_do_not_count_have_no_part_in_the_losses():
+    samples = replayed(TL=True)
+    unused = samples.timeout_n & ~(samples.bootstrap_discount > 0)
+    assert unused.any() and not unused.all()
+    algo, _ = ensemble({})
+    found = []
+    for garbage in (0.0, 1e9):
+        torch.manual_seed(5)
+        found.append(algo.loss(samples._replace(return_=torch.where(unused, garbage, samples.return_)))[0])
+    assert all(map(torch.equal, *found))
+
+
+def test_the_prior_of_actions_is_in_the_loss_of_the_policy():
+    samples, found = replayed(), []
+    for prior in ("uniform", "gaussian"):
+        algo, agent = ensemble({}, action_prior=prior)
+        torch.manual_seed(5)
+        found.append(algo.loss(samples)[0][1])
+    with torch.no_grad():
+        torch.manual_seed(5)
+        agent.target_pi(*samples.target_inputs)
+        action, *_ = agent.pi(*samples.agent_inputs)
+    log_prior = torch.distributions.Normal(0, 1).log_prob(action).sum(-1)
+    torch.testing.assert_close(found[1], found[0] - log_prior.mean())
+
+
 def test_losses_without_target_networks_and_their_gradients_are_the_formulas():
     algo, agent = ensemble(dict(target_networks=False), dict(batch_renorm=True), dict(batch_renorm=True))
     for layer in [*agent.model.modules(), *agent.q_model.modules()]:
         if isinstance(layer, BatchRenorm):
             layer.running_mean.normal_(), layer.running_var.uniform_(0.5, 2)
     samples, (noise2, noise) = replayed(), noises()
-    o, o2 = samples.agent_inputs.observation, samples.target_inputs.observation
+    o, o2 = samples.agent_inputs.observation, ends_that_count(samples)
 
     def squashed(outputs, eps):
         mean_, log_std = outputs.chunk(2, -1)
@@ -228,7 +275,7 @@ def test_losses_without_target_networks_and_their_gradients_are_the_formulas():
     agent.update_target()
 
 
-def test_dropout_is_active_in_critics_and_targets_while_training_but_acting_is_deterministic():
+def test_dropout_is_active_in_critics_and_targets_while_training():
     algo, agent = ensemble({}, dict(dropout=0.5))
     samples = replayed()
     inputs = *samples.agent_inputs, samples.action
@@ -342,7 +389,7 @@ def test_losses_for_discrete_actions_without_target_networks_are_the_formulas():
         if isinstance(layer, BatchRenorm):
             layer.running_mean.normal_(), layer.running_var.uniform_(0.5, 2)
     samples = replayed_discrete()
-    o, o2 = samples.agent_inputs.observation, samples.target_inputs.observation
+    o, o2 = samples.agent_inputs.observation, ends_that_count(samples)
     with torch.no_grad():
         p2 = layers_over_a_batch(agent.model.mlp, o2, running=True).softmax(-1)
     q, next_q = layers_over_a_batch(agent.q_model.mlp, torch.cat([o, o2]), running=False).split(12, dim=1)  # [2,12,N_ACTIONS] each
@@ -357,6 +404,12 @@ def test_losses_for_discrete_actions_without_target_networks_are_the_formulas():
 
 
 Masked = namedarraytuple("Masked", ["observation", "action_mask"])
+
+
+def test_sac_refuses_batch_renormalization_which_only_the_ensemble_keeps_out_of_targets():
+    agent = SacAgent(model_kwargs=dict(SIZES, batch_renorm=True))
+    with pytest.raises(ValueError, match="SAC cannot train networks with batch_renorm=True: use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC"):
+        make(SAC(**small()), agent)
 
 
 @pytest.mark.parametrize("target", ["auto", 0.3])

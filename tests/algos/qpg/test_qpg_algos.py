@@ -11,10 +11,12 @@ from tiers import full, processes
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import EnsembleSacAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.algos.qpg.ddpg import DDPG
+from rlpyt.algos.qpg.ensemble_sac import EnsembleSAC
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.algos.qpg.td3 import TD3
@@ -498,15 +500,16 @@ def test_an_optimizer_state_for_other_settings_is_refused():
         make("sac", fixed_alpha=0.1, initial_optim_state_dict=state)
 
 
-def _train_together(rank, path, pipe):
+def _train_together(rank, path, pipe, name):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     torch.manual_seed(rank)
     np.random.seed(rank)
-    agent = SacAgent(model_kwargs=dict(hidden_sizes=[6]), q_model_kwargs=dict(hidden_sizes=[6]))
+    AgentCls, AlgoCls, more = dict(sac=(SacAgent, SAC, {}), redq=(EnsembleSacAgent, EnsembleSAC, dict(policy_update_interval=3)))[name]
+    agent = AgentCls(model_kwargs=dict(hidden_sizes=[6]), q_model_kwargs=dict(hidden_sizes=[6]))
     agent.initialize(SPACES)
     agent.data_parallel()
-    algo = SAC(min_steps_learn=8, replay_size=200, batch_size=8, replay_ratio=4)
+    algo = AlgoCls(min_steps_learn=8, replay_size=200, batch_size=8, replay_ratio=4, **more)
     algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2, rank=rank)
     agent.train_mode(0)
     for itr in range(6):
@@ -517,10 +520,11 @@ def _train_together(rank, path, pipe):
 
 @processes
 @full
-def test_processes_that_train_together_have_the_same_networks_and_alpha(tmp_path):
+@pytest.mark.parametrize("name", ["sac", "redq"])
+def test_processes_that_train_together_have_the_same_networks_and_alpha(tmp_path, name):
     ctx = mp.get_context("spawn")
     pipes = [ctx.Pipe() for _ in range(2)]
-    processes = [ctx.Process(target=_train_together, args=(r, str(tmp_path / "group"), pipes[r][1]), daemon=True) for r in range(2)]
+    processes = [ctx.Process(target=_train_together, args=(r, str(tmp_path / "group"), pipes[r][1], name), daemon=True) for r in range(2)]
     for process in processes:
         process.start()
     results = []

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import name_of, takes
+from rlpyt.utils.misc import accepts, name_of
 from rlpyt.utils.text import said
 
 
@@ -45,7 +45,7 @@ def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
     if not isinstance(hooks, (list, tuple, type(None))):
         raise ValueError(f"hooks={hooks!r} must be a list of functions that are called as hook(runner, row), or None.")
     for i, hook in enumerate(hooks or ()):
-        if not callable(hook) or not takes(hook, 2):
+        if not callable(hook) or not accepts(hook, 2):
             raise ValueError(f"hooks[{i}]={hook!r} must be callable as hook(runner, row).")
     return list(hooks or ())
 

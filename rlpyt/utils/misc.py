@@ -102,7 +102,7 @@ def file_of(module: Any) -> str | None:
     return getattr(module, "__file__", None)
 
 
-def takes(function: Callable, n: int) -> bool:
+def accepts(function: Callable, n: int) -> bool:
     """Return whether a callable takes n positional arguments; True if its signature is not known, as of some built-in functions."""
     with suppress(ValueError):
         try:

@@ -9,6 +9,8 @@ from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
+from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.distributions.categorical import Categorical, DistInfo
@@ -71,6 +73,30 @@ def test_other_settings_of_models_leave_the_sizes_those_of_the_agent():
     assert agent.model_kwargs == dict(batch_renorm=True, hidden_sizes=[256, 256])
     assert agent.q_model_kwargs == dict(hidden_sizes=[8])
     agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+
+
+@pytest.mark.parametrize("AgentCls", [SacLstmAgent, Td3LstmAgent])
+def test_other_settings_of_recurrent_models_leave_the_layers_before_the_memory(AgentCls):
+    shapes = []
+    for settings in ({}, dict(model_kwargs=dict(lstm_size=64), q_model_kwargs=dict(rnn="lstm"))):  # The defaults.
+        agent = AgentCls(**settings)
+        agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+        shapes.append([p.shape for model in agent.named_models().values() for p in model.parameters()])
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("AgentCls", [SacLstmAgent, Td3LstmAgent])
+def test_recurrent_agents_of_q_functions_say_what_they_cannot_take(AgentCls):
+    class Forgetful(torch.nn.Module):
+        def __init__(self, observation_shape, action_size, **kwargs):
+            super().__init__()
+
+    spaces = EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2))
+    with pytest.raises(TypeError, match="needs models with a method `remember`, which Forgetful .model. lacks: derive it from"):
+        AgentCls(ModelCls=Forgetful).initialize(spaces)
+    images = EnvSpaces(observation=IntBox(0, 256, (3, 8, 8), dtype="uint8"), action=FloatBox(-1, 1, 2))
+    with pytest.raises(ValueError, match="has perceptrons for models, but observations are images"):
+        AgentCls().initialize(images)
 
 
 def test_an_agent_without_values_is_refused_where_they_are_needed():

@@ -13,6 +13,7 @@ import torch
 from rlpyt.agents.base import MODEL_METHODS, BaseAgent, set_training
 from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space, images_in
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.qpg.lstm import QpgLstm
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, parameters_of, unwrap_ddp, update_state_dict
@@ -67,7 +68,7 @@ class QpgAgent(BaseAgent):
             kwargs, make, sizes = getattr(self, kwargs_name), getattr(self, cls_name), dict(hidden_sizes=list(self.hidden_sizes))
             if kwargs is None:
                 setattr(self, kwargs_name, sizes if takes(make, "hidden_sizes") else {})
-            elif needs(make, "hidden_sizes"):
+            elif needs(make, "hidden_sizes") or (is_of_rlpyt(make) and takes(make, "hidden_sizes")):
                 setattr(self, kwargs_name, {**sizes, **kwargs})
         super().__init__()
         self.min_itr_learn = 0
@@ -197,7 +198,7 @@ def check_spaces(agent: QpgAgent, env_spaces: EnvSpaces) -> None:
     """Raise ValueError, with a remedy, for spaces that these agents do not take."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, agent.takes_actions)
-    has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)
+    has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, (QpgMlp, QpgLstm)) and is_of_rlpyt(agent.ModelCls)
     if has_perceptrons and images_in(observation) == [observation]:
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "

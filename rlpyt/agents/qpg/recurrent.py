@@ -26,6 +26,17 @@ from rlpyt.utils.collections import namedarraytuple
 RnnStates = namedarraytuple("RnnStates", ["pi", "q1", "q2"])
 
 
+def check_models(agent: QpgAgent) -> None:
+    """Raise TypeError if a model cannot go through steps to advance its state, which training and sampling need."""
+    for name in agent.acting_names:
+        model = getattr(agent, name)
+        if not callable(getattr(model, "remember", None)):
+            raise TypeError(
+                f"{type(agent).__name__} needs models with a method `remember`, which {type(model).__name__} ({name}) lacks: derive it "
+                "from rlpyt.models.qpg.lstm.QpgLstm, or define the method as there."
+            )
+
+
 def each_state(agent: QpgAgent, states: Any) -> tuple:
     """Return the state of each network on the training device, for `RnnStates` or None."""
     return (None,) * len(RnnStates._fields) if states is None else tuple(agent._to_device(states))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.qpg.recurrent import RnnStates, each_state, q, recurrent_q_values, remember, step_networks, target_q
+from rlpyt.agents.qpg.recurrent import RnnStates, check_models, each_state, q, recurrent_q_values, remember, step_networks, target_q
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfo
 from rlpyt.models.qpg.lstm import MuLstmModel, QofMuLstmModel
@@ -47,6 +47,11 @@ class Td3LstmAgentBase(Td3Agent):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
+
+    def make_models(self) -> None:
+        """Also check that models can remember."""
+        super().make_models()
+        check_models(self)
 
     def mu(  # type: ignore[override]
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any

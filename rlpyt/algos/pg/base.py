@@ -20,7 +20,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_steps
 from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
-from rlpyt.utils.misc import takes
+from rlpyt.utils.misc import accepts
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
@@ -101,7 +101,7 @@ class PolicyGradientAlgo(RlAlgorithm):
                 a schedule that a CUDA graph with this optimizer would ignore; or a subclass of an algorithm that corrects for the age of
                 the policy has a `process_returns` that does not take what the current one gives.
         """
-        if self.corrects_lag and self.trains_by("loss_inputs") and not takes(self.process_returns, 3):
+        if self.corrects_lag and self.trains_by("loss_inputs") and not accepts(self.process_returns, 3):
             raise ValueError(
                 f"{type(self).__name__}.process_returns must take the current policy's ratios and values of batches that an older one "
                 "sampled: define it as process_returns(self, samples, ratio=None, value=None)."

@@ -14,6 +14,7 @@ from rlpyt.utils.settings import POSITIVE, RATE, checked
 from rlpyt.utils.tensor import mean_huber, mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
+_LEAST_MEAN_Q = 1e-12  # Where nothing is valid, the mean is 0.
 
 
 class TD3(DDPG):
@@ -66,7 +67,7 @@ class TD3(DDPG):
         mu = self.agent.mu(*samples.agent_inputs)
         with self.freeze_q():
             q = self.agent.q(*samples.agent_inputs, mu)[0]
-        weight = self.behavior_cloning / mean_of_valid(q.detach().abs(), valid)
+        weight = self.behavior_cloning / mean_of_valid(q.detach().abs(), valid).clamp(min=_LEAST_MEAN_Q)
         return mean_of_valid((mu - samples.action).square().mean(dim=-1) - weight * q, valid)
 
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:

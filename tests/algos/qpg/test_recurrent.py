@@ -380,6 +380,18 @@ def test_a_batch_with_nothing_to_learn_gives_zeros():
     assert not any(p.grad.any() for p in agent.pi_parameters())
 
 
+@pytest.mark.parametrize("behavior_cloning", [None, 2.5])
+def test_a_batch_with_nothing_to_learn_gives_zeros_in_td3_too(behavior_cloning):
+    algo, agent = make("td3", behavior_cloning=behavior_cloning)
+    samples = sequences(algo)
+    trained = trained_steps(algo, samples._replace(valid=torch.zeros_like(samples.valid)))
+    valid = algo.valid_samples(trained)
+    loss = algo.mu_loss(trained, valid)
+    assert loss == algo.q_loss(trained, valid) == 0
+    loss.backward()
+    assert not any(p.grad.any() for p in agent.mu_parameters())
+
+
 def test_needed_rows_and_first_rows_of_an_example():
     counts = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()  # [T,B]
     done_n = torch.tensor([[0, 1, 1], [1, 1, 1], [0, 0, 0]]).bool()

@@ -15,7 +15,7 @@ from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.algos.sequences import Sequences, agent_inputs, as_model_state
 from rlpyt.returns import valid_from_done
-from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of
 
 # The steps of sequences to train on, in the form in which losses take transitions.
@@ -36,7 +36,9 @@ class TrainedSequences(Sequences):
     are those for transitions, for each of `batch_T` consecutive steps.
 
     A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
-    first step on, and the states are zeros there. Steps whose target would bootstrap from the end of a truncated episode do not count.
+    first step on, behind blank rows, and the states are zeros there. An episode that begins with the sequence, where the stored states are
+    zeros, has no warm-up either in half of these sequences. Steps whose target would bootstrap from the end of a truncated episode do not
+    count.
 
     Algorithms have its arguments as settings, and:
 
@@ -54,18 +56,20 @@ class TrainedSequences(Sequences):
         """
         W, T, n, agent = self.warmup_T, self.batch_T, algo.n_step_return, algo.agent
         all_inputs = agent_inputs(samples)  # [W+T+n,B,...] each
-        begun, first = first_rows(samples.done[:W])
+        states = target_states = as_model_state(samples.init_rnn_state)
+        begun, first = first_rows(samples.done, field_of(samples, "valid"), W, _are_zero(states))
         t, b = first + torch.arange(T + n, device=first.device)[:, None], torch.arange(len(first), device=first.device)
+        steps = t[:T].clamp(max=W + T - 1), b
         action, return_, done, done_n, valid = _rows(
-            (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), (t[:T], b)
+            (samples.all_action[1:], samples.return_, samples.done, samples.done_n, field_of(samples, "valid")), steps
         )
-        counts = valid_from_done(done).bool()
+        counts = valid_from_done(done).bool() & (t[:T] < W + T)
         if valid is not None:
             counts = counts & valid
-        inputs = _zero_unless(needed_rows(counts, done_n.bool(), n), _rows(all_inputs, (t, b)))  # [T+n,B,...] each
+        all_needed = needed_rows(counts, done_n.bool(), n)
+        inputs = _zero_unless(all_needed, _rows(all_inputs, (t.clamp(max=W + T + n - 1), b)))  # [T+n,B,...] each
         action, return_, done_n = _zero_unless(counts, (action, return_, done_n))
 
-        states = target_states = as_model_state(samples.init_rnn_state)
         if W:
             warmup = _rows(all_inputs, slice(W))
             states, target_states = agent.remember(*warmup, states), agent.remember(*warmup, target_states, target=True)
@@ -101,18 +105,34 @@ class RecurrentTD3(TD3):
     agent_example = "rlpyt.agents.qpg.td3_lstm_agent.Td3LstmAgent"
 
 
-def first_rows(done: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return whether an episode ended within the warm-up [B], and the first row [B] of the episode that goes on after it.
+def first_rows(
+    done: torch.Tensor, valid: torch.Tensor | None, warmup_T: int, starts: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return whether training begins with an episode [B], and its first row [B].
+
+    It begins after the last episode that ends within the warm-up, and after blank rows that follow. If only blank rows follow, it begins
+    with the episode that starts the sequence. If no episode ends within the warm-up, it begins after that, or, in every second one of the
+    sequences that an episode starts, with this episode. (In all of these, steps behind the first batch_T might never be trained on.)
 
     Args:
-        done: [warmup_T,B]. Where it is never True, the row is warmup_T.
+        done: [L,B].
+        valid: [L,B], False for rows to skip, such as blank ones, which are `done`; None for none.
+        starts: [B], an episode starts with row 0; None if that is unknown.
     """
-    W, B = done.shape
-    begun = done.bool().any(dim=0)
-    if not W:
-        return begun, torch.zeros(B, dtype=torch.int64, device=done.device)
-    numbers = torch.arange(1, W + 1, device=done.device)[:, None]
-    return begun, torch.where(begun, (numbers * done).amax(dim=0), W)
+    done, (L, B) = done.bool(), done.shape
+    rows = torch.arange(L, device=done.device)[:, None]
+    after = torch.where(done[:warmup_T], rows[:warmup_T] + 1, 0)
+    after = after.amax(dim=0) if warmup_T else rows.new_zeros(B)  # 0 where no episode ends.
+    begun, first = after > 0, torch.where(after > 0, after, warmup_T)
+    if valid is not None:
+        stays = (rows >= after) & ~(done & ~valid.bool())  # Rows at which training could begin.
+        following = torch.where(stays.any(dim=0), stays.int().argmax(dim=0), L)
+        first = torch.where(begun, following, first)
+    if starts is not None:
+        is_even = torch.arange(B, device=done.device) % 2 == 0
+        from_start = starts & torch.where(begun, first == L, is_even)
+        begun, first = begun | from_start, torch.where(from_start, 0, first)
+    return begun, first
 
 
 def needed_rows(counts: torch.Tensor, done_n: torch.Tensor, n: int) -> torch.Tensor:
@@ -137,6 +157,14 @@ def _rows(x: Any, where: Any) -> Any:
 def _zero_unless(mask: torch.Tensor, x: Any) -> Any:
     """Return a structure of tensors [T,B,...] with zeros where `mask` [T,B] is False. What was there may be NaN."""
     return buffer_func(x, lambda leaf: torch.where(mask.view(*mask.shape, *[1] * (leaf.dim() - 2)), leaf, leaf.new_zeros(())))
+
+
+def _are_zero(states: Any) -> torch.Tensor | None:
+    """Return whether all states [N,B,...] are zeros, as at the first step of an episode, [B]; None for None."""
+    leaves = buffer_leaves(states)
+    if not leaves:
+        return None
+    return torch.stack([(leaf == 0).transpose(0, 1).flatten(1).all(dim=1) for leaf in leaves]).all(dim=0)
 
 
 def _zero_where(mask: torch.Tensor, states: Any) -> Any:

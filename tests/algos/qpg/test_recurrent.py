@@ -1,6 +1,7 @@
 import copy
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,7 @@ from rlpyt.algos.qpg.recurrent import RecurrentSAC, RecurrentTD3, first_rows, ne
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.models.lstm import RnnState
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRl
@@ -87,10 +89,13 @@ def stored_states(n, rnn="lstm"):
 
 
 def sequences(algo, seed=0, n=B, p_done=0.2, rnn="lstm"):
+    states = stored_states(n, rnn)
+    for leaf in buffer_leaves(states):
+        leaf[::3] = 0  # Episodes start there.
     return random_sequences(
         seed, n, algo.warmup_T, algo.batch_T, algo.n_step_return, p_done, algo.discount,
         lambda rng, shape: rng.uniform(-1, 1, size=(*shape, A)),
-        stored_states(n, rnn) if algo.store_rnn_state_interval else None, O,
+        states if algo.store_rnn_state_interval else None, O,
     )  # fmt: skip
 
 
@@ -138,10 +143,20 @@ def advance(model, samples, t, b, state):
     return torch.cat([h, o]), state
 
 
+def starts(samples, b):
+    """Whether an episode starts with sequence b: the states are zeros."""
+    return samples.init_rnn_state is not None and all(not leaf[b].any() for leaf in buffer_leaves(samples.init_rnn_state))
+
+
 def first_trained(algo, samples, b):
     """Row at which training begins, and whether an episode begins there."""
     ends = [t for t in range(algo.warmup_T) if samples.done[t, b]]
-    return (ends[-1] + 1, True) if ends else (algo.warmup_T, False)
+    first, L = (ends[-1] + 1 if ends else algo.warmup_T), algo.warmup_T + algo.batch_T
+    while ends and first < L and samples.done[first, b] and not samples.valid[first, b]:
+        first += 1
+    if starts(samples, b) and (first == L if ends else b % 2 == 0):
+        return 0, True
+    return first, bool(ends)
 
 
 def state_at_first(algo, model, samples, b, stored):
@@ -162,7 +177,7 @@ def histories(algo, model, samples, b, stored):
     """What the head sees at each row of the trained part and of the targets of sequence b."""
     state, first = state_at_first(algo, model, samples, b, stored), first_trained(algo, samples, b)[0]
     seen = []
-    for t in range(first, first + algo.batch_T + algo.n_step_return):
+    for t in range(first, min(first + algo.batch_T, algo.warmup_T + algo.batch_T) + algo.n_step_return):
         x, state = advance(model, samples, t, b, state)
         seen.append(x)
     return seen
@@ -171,7 +186,7 @@ def histories(algo, model, samples, b, stored):
 def counted(algo, samples, b):
     """Steps to learn from, counted from the first that is trained."""
     first, steps = first_trained(algo, samples, b)[0], []
-    for k in range(algo.batch_T):
+    for k in range(min(algo.batch_T, algo.warmup_T + algo.batch_T - first)):
         if samples.valid[first + k, b]:
             steps.append(k)
         if samples.done[first + k, b]:
@@ -333,7 +348,7 @@ def test_what_is_not_used_for_a_step_to_learn_from_may_be_anything(name, warmup_
         for t in range(len(samples.return_)):
             if t not in steps:
                 samples.return_[t, b], samples.all_action[t + 1, b] = torch.nan, torch.nan
-        if not warmed_up:
+        if not warmed_up and not starts(samples, b):  # Zeros say that an episode starts there.
             for leaf in buffer_leaves(samples.init_rnn_state):
                 leaf[b] = torch.nan
     assert samples.all_observation.isnan().any() and samples.return_.isnan().any()
@@ -397,10 +412,62 @@ def test_needed_rows_and_first_rows_of_an_example():
     done_n = torch.tensor([[0, 1, 1], [1, 1, 1], [0, 0, 0]]).bool()
     expected = [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert needed_rows(counts, done_n, 2).int().tolist() == expected
-    begun, first = first_rows(torch.tensor([[0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]]).bool())
+    done = torch.tensor([[0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]]).bool()
+    begun, first = first_rows(done, None, 3)
     assert begun.tolist() == [False, True, True, True] and first.tolist() == [3, 1, 2, 3]
-    begun, first = first_rows(torch.zeros(0, 2, dtype=torch.bool))
+    begun, first = first_rows(done[:, :2], None, 0)
     assert begun.tolist() == [False, False] and first.tolist() == [0, 0]
+    valid = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    assert first_rows(done, valid, 3)[1].tolist() == [3, 1, 2, 4]  # Row 3 of the last one is blank.
+    valid[4, 3] = False
+    begun, first = first_rows(done, valid, 3)
+    assert begun.tolist() == [False, True, True, True] and first.tolist() == [3, 1, 2, 5]
+    begun, first = first_rows(done, valid, 3, torch.tensor([True, True, False, True]))
+    assert begun.tolist() == [True, True, True, True] and first.tolist() == [0, 1, 2, 0]
+    begun, first = first_rows(done[:, [0, 0, 0]], None, 3, torch.tensor([True, True, False]))
+    assert begun.tolist() == [True, False, False] and first.tolist() == [0, 3, 3]
+
+
+class Counting(gymnasium.Env):
+    """Episodes of 8 to 29 steps; the observation is the number of the step."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 100, (1,)), gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.length = 0, int(self.np_random.integers(8, 30))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == self.length, False, {}
+
+
+def make_counting():
+    return GymEnvWrapper(Counting())
+
+
+@pytest.mark.parametrize("CollectorCls, batch_T", [(CpuResetCollector, 20), (CpuWaitResetCollector, 20), (CpuWaitResetCollector, 40)])
+def test_each_step_of_an_episode_is_trained_on_about_as_often_as_any_other(CollectorCls, batch_T):
+    agent = SacLstmAgent(model_kwargs=SMALL, q_model_kwargs=SMALL)
+    sampler = SerialSampler(make_counting, {}, batch_T=batch_T, batch_B=4, CollectorCls=CollectorCls, max_decorrelation_steps=0)
+    examples = sampler.initialize(agent, affinity=dict(set_affinity=False), seed=1)
+    algo = RecurrentSAC(batch_T=8, warmup_T=4, batch_B=8, store_rnn_state_interval=4, replay_size=16_000, min_steps_learn=10**6)
+    algo.initialize(agent, 1000, sampler.batch_spec, CollectorCls.mid_batch_reset, examples)
+    for itr in range(2400 // batch_T):
+        agent.sample_mode(itr)
+        samples, _ = sampler.obtain_samples(itr)
+        agent.train_mode(itr)
+        algo.append(samples)
+    visits = np.zeros(40)
+    for _ in range(20):
+        trained = algo.sequences.trained(algo.replay_buffer.sample_batch(128), algo)
+        np.add.at(visits, trained.agent_inputs.observation[trained.valid][:, 0].numpy().astype(int), 1)
+    stored = algo.replay_buffer.samples
+    valid = np.ones(stored.done.shape, bool) if stored.valid is None else stored.valid.astype(bool)
+    positions = stored.observation[: algo.replay_buffer.written][valid[: algo.replay_buffer.written]][:, 0].astype(int)
+    often = visits[:8] / np.bincount(positions, minlength=40)[:8]  # per step stored
+    assert often.min() > 0.3 * often.max()
 
 
 # --- Stored states ----------------------------------------------------------------------------------------------------
@@ -490,15 +557,16 @@ def test_with_unchanged_networks_the_warm_up_ends_in_the_states_that_the_agent_h
         agent.train_mode(itr)
         algo.append(samples)
     done = torch.cat(done)
-    starts = [(t, b) for t in range(0, 45, interval) for b in range(3)]
-    T_idxs, B_idxs = (np.array(x) for x in zip(*starts, strict=True))
+    drawn = [(t, b) for t in range(0, 45, interval) for b in range(3)]
+    T_idxs, B_idxs = (np.array(x) for x in zip(*drawn, strict=True))
     batch = algo.replay_buffer.extract_batch(T_idxs, B_idxs, 7)
     trained = trained_steps(algo, batch)
     all_states = [torch.cat(leaves) for leaves in zip(*(buffer_leaves(x) for x in recorded), strict=True)]  # [60,B,N,H] each
     begun, n_checked = 0, 0
-    for i, (t, b) in enumerate(starts):
+    for i, (t, b) in enumerate(drawn):
         ends = [k for k in range(3) if done[t + k, b]]
-        first = t + (ends[-1] + 1 if ends else 3)
+        is_start = t == 0 or done[t - 1, b]
+        first = t + (ends[-1] + 1 if ends else 0 if is_start and i % 2 == 0 else 3)
         begun += bool(ends)
         for leaf, stored, expected in zip(
             buffer_leaves(trained.agent_inputs.init_rnn_state), buffer_leaves(batch.init_rnn_state), all_states, strict=True
@@ -507,7 +575,7 @@ def test_with_unchanged_networks_the_warm_up_ends_in_the_states_that_the_agent_h
             if trained.valid[:, i].any():
                 torch.testing.assert_close(leaf[:, i], expected[first, b], rtol=1e-4, atol=1e-6)
                 n_checked += 1
-    assert 0 < begun < len(starts) and n_checked > len(starts)
+    assert 0 < begun < len(drawn) and n_checked > len(drawn)
 
 
 # --- Training ---------------------------------------------------------------------------------------------------------

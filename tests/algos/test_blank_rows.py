@@ -65,6 +65,10 @@ CASES = {
     "IMPALA, recurrent": lambda: (Impala(), MlpLstmAgent()),
     "APPO": lambda: (Appo(), MlpFfAgent()),
     "APPO, recurrent": lambda: (Appo(minibatches=6), MujocoLstmAgent()),
+    "IMPALA, lag": lambda: (Impala(gae_lambda=0.9, normalize_advantage=True), MlpFfAgent()),
+    "IMPALA, lag, recurrent": lambda: (Impala(), MlpLstmAgent()),
+    "APPO, lag": lambda: (Appo(clip_value_loss=True), MlpFfAgent()),
+    "APPO, lag, recurrent": lambda: (Appo(minibatches=6), MlpLstmAgent()),
     "QR-DQN": lambda: (QuantileDQN(**OFF_POLICY), MlpQrDqnAgent()),
     "IQN, Munchausen": lambda: (QuantileDQN(**OFF_POLICY, munchausen=True), MlpIqnAgent()),
     "SAC, truncated quantiles": lambda: (EnsembleSAC(**OFF_POLICY), EnsembleSacAgent(n_critics=3, n_quantiles=5)),
@@ -104,6 +108,8 @@ def train(name, spoil, n_itr=8):
         n_blank += int((~samples.env.valid).sum())
         agent.train_mode(itr)
         spoil(samples)
+        if "lag" in name:
+            algo.policy_lag = 1
         algo.optimize_agent(itr, samples)
     sampler.shutdown()
     return {name: value.clone() for model in agent.named_models().values() for name, value in model.state_dict().items()}, n_blank

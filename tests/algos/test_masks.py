@@ -100,13 +100,17 @@ CASES = {
 class OldImpala(Impala):
     """Learns as if another policy had acted."""
 
-    policy_lag = 1
+    def initialize(self, *args, **kwargs):
+        super().initialize(*args, **kwargs)
+        self.policy_lag = 1
 
 
 class OldAppo(Appo):
     """The same."""
 
-    policy_lag = 1
+    def initialize(self, *args, **kwargs):
+        super().initialize(*args, **kwargs)
+        self.policy_lag = 1
 
 
 CASES |= {

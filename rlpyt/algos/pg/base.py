@@ -220,7 +220,8 @@ class PolicyGradientAlgo(RlAlgorithm):
             agent and environments that are reset inside the batch without blank rows. A recurrent agent learns from a column only up to
             the first `done`: recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
         """
-        samples = with_zeros_in_blanks(as_recorded(samples))
+        if ratio is None:  # Otherwise `for_returns` has done this, without waiting for the device.
+            samples = with_zeros_in_blanks(as_recorded(samples))
         env, recorded = samples.env, samples.agent.agent_info.value
         value = recorded if value is None else value.detach().to(recorded.dtype)
         inputs = dict(

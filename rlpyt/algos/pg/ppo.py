@@ -54,7 +54,8 @@ class PPO(OnPolicyAlgorithm):
             valid steps only.
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
-        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later.
+        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later. With
+            `lr_schedule` it has no effect.
         lr_schedule: another schedule of the learning rate, as in `OnPolicyAlgorithm`, or "adaptive": after an iteration whose mean
             approxKl is above ``2 desired_kl`` the rate is divided by 1.5, below ``desired_kl / 2`` it is multiplied by 1.5. It stays within
             0.01 and 10 times `learning_rate`. (Schulman et al. 2017, section 4, adapt the weight of a penalty in this way.)
@@ -113,6 +114,15 @@ class PPO(OnPolicyAlgorithm):
         save__init__args(locals())
         super().__init__(**settings)
         self._ratio_clip = ratio_clip  # At the start of the run.
+
+    def check_settings(self) -> None:
+        """Also refuse to adapt the learning rate to a divergence that is always 0."""
+        super().check_settings()
+        if self.lr_schedule == "adaptive" and self.epochs * self.minibatches == 1 and not self.corrects_lag:
+            raise ValueError(
+                f'{type(self).__name__}: lr_schedule="adaptive" needs several updates on each batch. With epochs=1 and minibatches=1 the '
+                "divergence is 0: it is measured before each update."
+            )
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Also check the size of minibatches.
@@ -296,7 +306,7 @@ class PPO(OnPolicyAlgorithm):
     def set_schedules(self, itr: int) -> None:
         """Also set ratio_clip."""
         super().set_schedules(itr)
-        if self.linear_lr_schedule:
+        if self.linear_lr_schedule and self.lr_schedule is None:
             ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
             self.ratio_clip = self._clip_of_graph.fill_(ratio_clip) if self.cuda_graphs else ratio_clip
 

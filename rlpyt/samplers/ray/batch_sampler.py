@@ -39,7 +39,7 @@ class RayBatchSampler(ParallelSamplerBase):
         args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is ignored.
 
     Attributes:
-        parameters_version: how often parameters have been sent to the actors.
+        parameters_version: how often parameters have been sent to the actors to collect a batch.
         batch_parameters_version: version of the parameters with which the last batch was collected.
         n_restarts: number of actors that have been replaced.
     """
@@ -158,7 +158,7 @@ class RayBatchSampler(ParallelSamplerBase):
     # Sampling -------------------------------------------------------------------------------------------------------
     @property
     def policy_lag(self) -> int:
-        """How often parameters were sent to the actors since those that acted in the last batch: 0 if none are `in_flight`."""
+        """How often parameters were sent to the actors to collect, since those that acted in the last batch: 0 if none are `in_flight`."""
         return self.parameters_version - self.batch_parameters_version
 
     def _run(self, name: str, argument: Any, doing: str) -> list:
@@ -167,6 +167,7 @@ class RayBatchSampler(ParallelSamplerBase):
             parameters = self._put_parameters()
             if name != "collect":
                 return pool.request((name, argument), doing, parameters)
+            self.parameters_version += 1
             for itr in range(self.itr + len(self._pending), self.itr + self.in_flight + 1):
                 call = pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters)
                 call.version, call.restarted, self._restart_next = self.parameters_version, self._restart_next, set()
@@ -182,7 +183,6 @@ class RayBatchSampler(ParallelSamplerBase):
     def _put_parameters(self) -> Any:
         """Put the latest parameters into the object store, once for all actors; return the reference."""
         self.agent.sync_shared_memory()  # Copies only if the trained model is a separate one, e.g. on a GPU.
-        self.parameters_version += 1
         return import_ray().put(model_arrays(self.agent))
 
     def update_envs(self, updates: Any) -> list[int]:

@@ -10,6 +10,7 @@ from lag import learn
 from tiers import full, learning
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg import base
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.impala import Impala
@@ -204,6 +205,20 @@ def test_a_sampler_that_samples_ahead_tells_how_old_the_policy_is():
         sampler = SamplerCls(make, dict(id="CartPole-v1"), batch_T=4, batch_B=2)
         MinibatchRl(algo=algo, agent=MlpFfAgent(), sampler=sampler, n_steps=16, log_interval_steps=8, seed=0).train()
     assert lags == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize("AlgoCls", [Impala, Appo])
+def test_blank_rows_are_looked_for_before_the_batch_is_on_the_device(AlgoCls, monkeypatch):
+    """To look for them waits for the device, and cannot be part of a CUDA graph."""
+    agent, places = MlpFfAgent(), []
+    algo = start(AlgoCls(), agent, T, B)
+    samples, _ = batch_of(agent)
+    to_device, look = algo.to_device, base.with_zeros_in_blanks
+    monkeypatch.setattr(base, "with_zeros_in_blanks", lambda x: (places.append("look"), look(x))[1])
+    monkeypatch.setattr(algo, "to_device", lambda x: (places.append("device"), to_device(x))[1])
+    algo.policy_lag = 1
+    algo.optimize_agent(0, samples)
+    assert "look" in places and "look" not in places[places.index("device") :]
 
 
 @pytest.mark.parametrize("AlgoCls", [Impala, Appo])

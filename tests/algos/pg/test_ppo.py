@@ -9,6 +9,7 @@ from tiers import learning
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.ppo import PPO, Ratios, clipped_surrogate
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.runners import checkpoint
@@ -382,13 +383,27 @@ def test_an_adaptive_rate_follows_the_divergence_and_is_resumed(desired_kl, fact
     assert resumed.optimize_agent(3, samples).learningRate == pytest.approx([rates[-1] * factors[1]])
 
 
-def test_an_adaptive_rate_has_limits():
-    agent = MlpFfAgent()
-    algo = start(PPO(lr_schedule="adaptive", desired_kl=1e9, learning_rate=1e-5, epochs=1, minibatches=1), agent, T, B)
-    samples = random_samples(agent, T, B)
-    for itr in range(9):
+@pytest.mark.parametrize("desired_kl, factor", [(1e9, 10), (1e-15, 0.01)])
+def test_an_adaptive_rate_has_limits(desired_kl, factor):
+    algo = start(PPO(lr_schedule="adaptive", desired_kl=desired_kl, learning_rate=1e-3, epochs=2), MlpFfAgent(), T, B)
+    samples = random_samples(algo.agent, T, B)
+    for itr in range(14):
         rate = algo.optimize_agent(itr, samples).learningRate[0]
-    assert rate == pytest.approx(1e-4)
+    assert rate == pytest.approx(1e-3 * factor)
+
+
+def test_a_rate_cannot_adapt_to_the_divergence_before_the_only_update():
+    with pytest.raises(ValueError, match='lr_schedule="adaptive" needs several updates on each batch'):
+        PPO(lr_schedule="adaptive", epochs=1, minibatches=1)
+    Appo(lr_schedule="adaptive", epochs=1, minibatches=1)  # Its divergence is that from an older policy.
+
+
+@pytest.mark.parametrize("lr_schedule", ["constant", "linear", "adaptive"])
+def test_a_schedule_of_the_rate_leaves_the_clip_alone(lr_schedule):
+    algo = start(PPO(lr_schedule=lr_schedule, ratio_clip=0.2), MlpFfAgent(), T, B, n_itr=10)
+    for itr in (0, 5, 9):
+        algo.set_schedules(itr)
+        assert algo.ratio_clip == 0.2
 
 
 @pytest.mark.parametrize("AlgoCls", [A2C, PPO])

@@ -1,7 +1,8 @@
 """Name the first row, and the first tensor in it, in which two runs part.
 
 Both must have been trained with --digest (digest=True of the runner). Rows after the same number of
-environment steps are compared. Nothing is computed again.
+environment steps are compared. Nothing is computed again. Digests that one of them lacks, such as those of
+samples if an earlier part of it was trained without --digest, are named as not compared.
 
 Samples count from the start of a run. In a row of several iterations, a difference may have begun anywhere
 in it: the shorter log_interval_steps, the nearer the place.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlpyt.cli.verify import conditions, lines_of
+from rlpyt.cli.verify import conditions, kinds_of, lines_of
 from rlpyt.utils.text import plural, show
 
 
@@ -36,8 +37,12 @@ def run(args: argparse.Namespace) -> int:
     others = [n_missing(rows_of(each), found.pairs) for each in dirs]
     if any(others):
         show(f"Not compared: {plural(others[0], 'row')} of the first run and {others[1]} of the second, which the other one lacks.")
+    compared, not_compared = kinds_of(found)
+    for line in not_compared:
+        show(line)
     if found.parting is None:
-        show(f"The same: {plural(len(found.pairs), 'row')}, up to {found.pairs[-1][0].steps:,} environment steps, bit for bit.")
+        what = f"{plural(len(found.pairs), 'row')}, up to {found.pairs[-1][0].steps:,} environment steps"
+        show(f"The same: {what}, bit for bit ({compared}).")
         return 0
     for line in [*lines_of(found.parting), *conditions(found, "in the first", "in the second")]:
         show(line)

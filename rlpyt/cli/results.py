@@ -6,7 +6,8 @@ puts runs into that table: a run takes the place of an earlier one with the same
 
 Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
 fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Runs that stopped early
-are listed with what they reached, and are no part of a statistic.
+are listed with what they reached, and are no part of a statistic. A run that took all its steps, but has no
+return in its last rows, counts with its last return, and is marked.
 
 examples:
   rlpyt results --add data/local/sweep

@@ -5,7 +5,8 @@ says, in a temporary directory, and takes its choices between equal computations
 digests of parameters, optimizers, samples and random numbers.
 
 The exit code is 0 if all rows are the same, and 1 if one differs. Then the command names the first tensor
-that does, and what is different here: versions, processor, threads, choices.
+that does, and what is different here: versions, processor, threads, choices. Digests that the run lacks, such
+as those of samples if an earlier part of it was trained without --digest, are named as not compared.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
@@ -49,10 +50,12 @@ def run(args: argparse.Namespace) -> int:
     missing = n_missing(rows[:n_rows], found.pairs)
     if missing:
         show(f"Not compared: {plural(missing, 'row')} that the run has only because it was interrupted, or resumed with other intervals.")
+    compared, not_compared = kinds_of(found)
+    for line in not_compared:
+        show(line)
     if found.parting is None:
-        last = found.pairs[-1][0]
-        what = f"{plural(len(found.pairs), 'row')} of {printable(run_dir)}, up to {last.steps:,} environment steps"
-        show(f"Verified: {what}, bit for bit ({', '.join(last.digests).lower()}).")
+        what = f"{plural(len(found.pairs), 'row')} of {printable(run_dir)}, up to {found.pairs[-1][0].steps:,} environment steps"
+        show(f"Verified: {what}, bit for bit ({compared}).")
         return 0
     show(f"Not verified: {printable(run_dir)} and what was computed now part.")
     for line in [*lines_of(found.parting), *conditions(found, "then", "now")]:
@@ -65,8 +68,28 @@ def _rows(text: str) -> int | str:
     return ALL if text == ALL else playing.at_least_1(text)
 
 
+def kinds_of(found: Comparison) -> tuple[str, list[str]]:
+    """Return the kinds of digests that were compared in every row, up to the first that differs, and a line about the others, if any.
+
+    Raises:
+        ValueError: no kind was compared in any row.
+    """
+    from rlpyt.utils.digests import n_compared
+
+    pairs = found.pairs[: found.parting.n_same + 1] if found.parting else found.pairs
+    n = n_compared(pairs)
+    if not any(n.values()):
+        raise ValueError("The runs have no kind of digest in common, so nothing can be compared.")
+    everywhere = [kind.lower() for kind in n if n[kind] == len(pairs)]
+    missing = [f"{kind.lower()} in {len(pairs) - n[kind]} of {plural(len(pairs), 'row')}" for kind in n if n[kind] < len(pairs)]
+    lines = [f"Not compared: {', '.join(missing)}, of which not both have their digests."] if missing else []
+    return ", ".join(everywhere) or "no kind in all of them", lines
+
+
 def lines_of(parting: Parting) -> list[str]:
     """Return lines about the first difference between two runs."""
+    from rlpyt.utils.digests import KINDS
+
     kind, name = parting.first
     before = (
         f"{plural(parting.n_same, 'row')} before it {'is' if parting.n_same == 1 else 'are'} the same"
@@ -74,8 +97,9 @@ def lines_of(parting: Parting) -> list[str]:
         else "no row before it"
     )
     lines = [f"First row that differs: {parting.a}; {before}.", f"First tensor in it: {kind.lower()}, {printable(name)}."]
-    for each, names in parting.names.items():
-        what = "the same" if not names else f"{len(names)} of {parting.n[each]} differ: {_some(names)}"
+    for each in KINDS:
+        names = parting.names.get(each)
+        what = "not compared" if names is None else f"{len(names)} of {parting.n[each]} differ: {_some(names)}" if names else "the same"
         lines.append(f"  {each.lower()}: {what}")
     return lines
 

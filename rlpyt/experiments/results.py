@@ -2,7 +2,7 @@
 
 A table is two files: results.json has a row for each configuration, with what people wrote about it and how its runs were made; curves.csv
 beside it has all points of all curves. The score of a run is its last mean return. Runs that ended before all their steps are listed, but
-are no part of a statistic.
+are no part of a statistic. A run that took all its steps counts, also if the last rows of its log have no return, and is marked then.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ FORMAT = 1
 FEW = 3  # Rows with fewer runs are marked, and have no interval.
 ENOUGH = 5  # Rows with fewer runs are not compared.
 THRESHOLDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the performance profile, in normalized scores
+Scales = Mapping[str, tuple[float, float]]  # returns of each task that count as scores 0 and 1
 OURS = "rlpyt"
 CURVES = "curves.csv"
 _CLASS, _ENV = "class of ", "env."
@@ -83,6 +84,7 @@ class Run:
         steps, returns: environment steps and mean returns, a point for each row of its log that has a return.
         seconds: its duration, None if unknown.
         made: with which commit and versions, by name; empty if they were not recorded.
+        end: environment steps in the last row of its log, if that has no return; None if it has one.
     """
 
     seed: int
@@ -90,6 +92,12 @@ class Run:
     returns: list[float]
     seconds: float | None = None
     made: dict[str, str] = dataclasses.field(default_factory=dict)
+    end: int | None = None
+
+    @property
+    def taken(self) -> int:
+        """Environment steps that it took, as far as its log tells."""
+        return max([self.end or 0, *self.steps[-1:]])
 
 
 @dataclasses.dataclass
@@ -125,20 +133,33 @@ class Row:
         return self.algorithm if self.library == OURS else f"{self.algorithm}, {self.library}"
 
     def is_complete(self, run: Run) -> bool:
-        """Whether a run took all its steps."""
-        return bool(run.steps) and run.steps[-1] >= self.n_steps
+        """Whether a run took all its steps, and has a return."""
+        return bool(run.returns) and run.taken >= self.n_steps
 
     def put(self, run: Run) -> None:
         """Add a run, in the place of an earlier one with the same seed that got no further."""
         by_seed = {other.seed: other for other in self.runs}
-        if run.seed not in by_seed or by_seed[run.seed].steps[-1:] <= run.steps[-1:]:
+        if run.seed not in by_seed or by_seed[run.seed].taken <= run.taken:
             by_seed[run.seed] = run
         self.runs = [by_seed[seed] for seed in sorted(by_seed)]
 
     @property
+    def complete(self) -> list[Run]:
+        """Its complete runs."""
+        return [run for run in self.runs if self.is_complete(run)]
+
+    @property
     def scores(self) -> np.ndarray:
         """Last mean return of each complete run, [n_runs]."""
-        return np.array([run.returns[-1] for run in self.runs if self.is_complete(run)])
+        return np.array([run.returns[-1] for run in self.complete])
+
+    @property
+    def block(self) -> tuple:
+        """A label that is the same for rows of a library with the same task and seeds.
+
+        Their runs of a seed are evaluated in episodes with the same seeds. So they are lucky or unlucky together.
+        """
+        return self.library, self.task, *(run.seed for run in self.complete)
 
 
 @dataclasses.dataclass
@@ -205,7 +226,10 @@ def write_table(table: Table, path: Any) -> None:
     origins: list[dict[str, str]] = []
     for row in table.rows.values():
         described = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row) if field.name != "runs"}
-        runs = [dict(seed=run.seed, seconds=run.seconds, origin=_index(origins, run.made)) for run in row.runs]
+        runs: list[dict[str, Any]] = [dict(seed=run.seed, seconds=run.seconds, origin=_index(origins, run.made)) for run in row.runs]
+        for entry, run in zip(runs, row.runs, strict=True):
+            if run.end is not None:
+                entry["end"] = run.end
         rows.append(dict(described, runs=runs))
     with atomic_write(path, "w", encoding="utf-8") as file:
         json.dump(dict(format=FORMAT, scales=table.scales, origins=origins, rows=rows), file, indent=1, ensure_ascii=False)
@@ -267,7 +291,11 @@ def _read_run(run_dir: Path, params: Mapping[str, Any], unseeded: int) -> Run:
     if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
         points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
         for steps, return_ in points:
-            if math.isfinite(steps) and math.isfinite(return_):
+            if not math.isfinite(steps):
+                continue
+            has_return = math.isfinite(return_)
+            run.end = None if has_return else int(steps)
+            if has_return:
                 run.steps.append(int(steps))
                 run.returns.append(return_)
     if has_column(columns, TIME_COLUMN):
@@ -401,7 +429,7 @@ def results(table: Table) -> str:
     lines, task = [_line(head), "|---" * len(head) + "|"], None
     tasks = list(dict.fromkeys(row.task for row in table.rows.values()))
     for row in sorted(table.rows.values(), key=lambda row: tasks.index(row.task)):
-        seconds = [run.seconds for run in row.runs if run.seconds is not None and row.is_complete(run)]
+        seconds = [run.seconds for run in row.complete if run.seconds is not None]
         letters = [_letter(i) for i in sorted({made.index(run.made) for run in row.runs if run.made})]
         older = ["older"] if any(not run.made for run in row.runs) else []
         cells = [
@@ -422,13 +450,17 @@ def results(table: Table) -> str:
 
 
 def _seeds(row: Row) -> str:
-    """The number of complete runs, and the fate of the others."""
+    """The number of complete runs, which of them have no return at their end, and the fate of the others."""
     n = len(row.scores)
     parts = [f"{n} (few)" if n < FEW else str(n)]
     for run in row.runs:
-        if not row.is_complete(run):
-            until = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}" if run.steps else "nothing yet"
-            parts.append(f"seed {run.seed} stopped: {until}")
+        last = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}" if run.returns else "nothing yet"
+        if row.is_complete(run) and run.end is not None:
+            parts.append(f"seed {run.seed} ended without a return: {last}")
+        elif not run.returns and run.taken >= row.n_steps > 0:
+            parts.append(f"seed {run.seed} has no return at all")
+        elif not row.is_complete(run):
+            parts.append(f"seed {run.seed} stopped: {last}")
     return "; ".join(parts)
 
 
@@ -474,17 +506,22 @@ def profile(table: Table) -> str:
     head = ["", "rows", *(f"> {threshold:g}" for threshold in THRESHOLDS)]
     body = []
     for library in dict.fromkeys(row.library for row in table.rows.values()):
-        strata = [scores for row in table.rows_of(library) if (scores := _normalized(row, table.scales)) is not None]
-        if strata:
-            body.append([library, str(len(strata)), *_profile(strata)])
+        rows = [row for row in table.rows_of(library) if _has_scale(row, table.scales)]
+        if rows:
+            body.append([library, str(len(rows)), *_profile(rows, table.scales)])
     if not body:
         return f"No row has {ENOUGH} complete runs and a scale."
     return "\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])
 
 
-def _profile(strata: Sequence[np.ndarray]) -> list[str]:
-    interval = stratified_bootstrap(strata, lambda draws: performance_profile(draws, THRESHOLDS))
+def _profile(rows: Sequence[Row], scales: Scales) -> list[str]:
+    interval = _of_all(rows, scales, lambda draws: performance_profile(draws, THRESHOLDS))
     return [_with_interval(Interval(*each), _fraction) for each in zip(*interval, strict=True)]
+
+
+def _of_all(rows: Sequence[Row], scales: Scales, statistic: Callable[[Sequence[np.ndarray]], np.ndarray]) -> Interval:
+    """A statistic of the normalized scores of several rows. Rows of the same `Row.block` are resampled together."""
+    return stratified_bootstrap([_normalized(row, scales) for row in rows], statistic, blocks=[row.block for row in rows])
 
 
 def against(table: Table) -> str:
@@ -495,11 +532,11 @@ def against(table: Table) -> str:
     return comparison(table.rows_of(OURS), others, table.scales, (OURS, others[0].library))
 
 
-def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, tuple[float, float]], names: tuple[str, str]) -> str:
+def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names: tuple[str, str]) -> str:
     """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
 
     If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out. In
-    the statistics of all pairs together, no row counts twice, see `_once`.
+    the statistics of all pairs together, no row counts twice, see `_once`, and rows of the same `Row.block` are resampled together.
 
     Args:
         rows, others: the rows to compare.
@@ -512,18 +549,17 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Mapping[str, 
     head = ["task", "steps", names[0], names[1], f"IQM, {names[0]}", f"IQM, {names[1]}", f"{names[0]} is better, probability"]
     body = []
     for x, y in pairs:
-        probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement)
+        probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement, blocks=[x.block, y.block])
         body.append([x.task, _steps(x.n_steps), x.label, y.label, _score(x), _score(y), _with_interval(probability, _fraction)])
-    both = [(_normalized(x, scales), _normalized(y, scales)) for x, y in _once(pairs)]
-    scaled = [(x, y) for x, y in both if x is not None and y is not None]
+    scaled = [pair for pair in _once(pairs) if all(_has_scale(row, scales) for row in pair)]
     if len(scaled) > 1:
-        means = [_with_interval(stratified_bootstrap(each, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
-        probability = stratified_bootstrap([scores for pair in scaled for scores in pair], probability_of_improvement)
+        means = [_with_interval(_of_all(each, scales, interquartile_mean_of_all), _fraction) for each in zip(*scaled, strict=True)]
+        probability = _of_all([row for pair in scaled for row in pair], scales, probability_of_improvement)
         body.append([f"all {len(scaled)}, normalized", "", "", "", *means, _with_interval(probability, _fraction)])
     lines = [_line(head), "|---" * len(head) + "|", *map(_line, body)]
     if scaled:
         lines += ["", _line(["runs that score", *(f"> {threshold:g}" for threshold in THRESHOLDS)]), "|---" * (len(THRESHOLDS) + 1) + "|"]
-        lines += [_line([name, *_profile(strata)]) for name, strata in zip(names, zip(*scaled, strict=True), strict=True)]
+        lines += [_line([name, *_profile(each, scales)]) for name, each in zip(names, zip(*scaled, strict=True), strict=True)]
     return "\n".join(lines)
 
 
@@ -544,10 +580,13 @@ def _once(pairs: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
     return [pair for pair in pairs if is_only(pair, 0) and is_only(pair, 1)]
 
 
-def _normalized(row: Row, scales: Mapping[str, tuple[float, float]]) -> np.ndarray | None:
-    """Scores of a row, 0 and 1 at the returns in `scales`; None without a scale, or with fewer than ENOUGH."""
-    if row.task not in scales or len(row.scores) < ENOUGH:
-        return None
+def _has_scale(row: Row, scales: Scales) -> bool:
+    """Whether a row has runs enough and a scale, so that it counts in statistics of all rows."""
+    return row.task in scales and len(row.scores) >= ENOUGH
+
+
+def _normalized(row: Row, scales: Scales) -> np.ndarray:
+    """Scores of a row, 0 and 1 at the returns in `scales`."""
     low, high = scales[row.task]
     return (row.scores - low) / (high - low)
 

@@ -6,7 +6,8 @@ arXiv:2108.13264.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -130,6 +131,7 @@ def stratified_bootstrap(
     n_resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
+    blocks: Sequence[Hashable] | None = None,
 ) -> Interval:
     """Return a statistic of several groups of runs with its percentile bootstrap interval: runs are resampled within their group.
 
@@ -139,16 +141,36 @@ def stratified_bootstrap(
         n_resamples: number of resamples.
         confidence: confidence level of the interval, between 0 and 1.
         seed: seed of the resampling.
+        blocks: a label for each group. Groups with the same label have the same n_runs, and are drawn together: where a resample
+            has run i of one, it has run i of the others. So it is for groups whose runs i are alike by more than their group, such
+            as by what they are evaluated on. By default all groups are drawn independently.
     """
     rng = np.random.default_rng(seed)
-    draws = [stratum[rng.integers(len(stratum), size=(n_resamples, len(stratum)))] for stratum in strata]
+    blocks = range(len(strata)) if blocks is None else blocks
+    n_runs = {block: len(stratum) for block, stratum in zip(blocks, strata, strict=True)}
+    idxs = {block: rng.integers(n, size=(n_resamples, n)) for block, n in n_runs.items()}
+    draws = [stratum[idxs[block]] for block, stratum in zip(blocks, strata, strict=True)]
     low, high = np.percentile(statistic(draws), (50 * (1 - confidence), 50 * (1 + confidence)), axis=0)
     return Interval(statistic([stratum[None] for stratum in strata])[0], low, high)
 
 
 def interquartile_mean_of_all(strata: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the interquartile mean [R] over the runs of all groups, each [R,n_runs]."""
-    return interquartile_mean(np.concatenate(list(strata), axis=-1), axis=-1)
+    """Return the interquartile mean [R] of all groups together, each [R,n_runs]. All groups count the same, however many runs they have.
+
+    It is the `interquartile_mean` of the runs if each run is repeated until all groups have as many. So a run weighs 1 / n_runs, and
+    the runs at both edges of the middle may count in part. Of groups with equally many runs it is the `interquartile_mean` of the runs.
+    """
+    n_runs = [stratum.shape[-1] for stratum in strata]
+    n_repeated = math.lcm(*n_runs)  # of each group
+    n_all = n_repeated * len(strata)
+    repeats = np.concatenate([np.full(n, n_repeated // n, float) for n in n_runs])  # [N]
+    runs = np.concatenate(list(strata), axis=-1)  # [R,N]
+    order = np.argsort(runs, axis=-1)
+    ends = np.cumsum(repeats[order], axis=-1)  # Repeated and sorted, a run is in the places `starts` to `ends`.
+    starts = ends - repeats[order]
+    first, last = n_all // 4, n_all - n_all // 4  # The places of the middle.
+    weights = np.maximum(np.minimum(ends, last) - np.maximum(starts, first), 0)
+    return np.sum(weights * np.take_along_axis(runs, order, axis=-1), axis=-1) / np.sum(weights, axis=-1)
 
 
 def performance_profile(strata: Sequence[np.ndarray], thresholds: ArrayLike) -> np.ndarray:

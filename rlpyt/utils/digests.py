@@ -160,7 +160,7 @@ class Parting(NamedTuple):
     Attributes:
         a, b: the first rows that differ, one of each run, after the same number of environment steps.
         n_same: number of equal rows before them.
-        names: names of the arrays that differ, by kind.
+        names: names of the arrays that differ, by kind. A kind that one of the rows lacks is missing.
         n: number of arrays of each kind in either run.
     """
 
@@ -182,10 +182,15 @@ def in_common(a: Sequence[DigestRow], b: Sequence[DigestRow]) -> list[tuple[Dige
     return [(row, of_b[row.steps]) for row in a if row.steps in of_b]
 
 
+def n_compared(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> dict[str, int]:
+    """Return for each of `KINDS` in how many pairs both rows have digests of it."""
+    return {kind: sum(kind in a.digests and kind in b.digests for a, b in pairs) for kind in KINDS}
+
+
 def parting(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> Parting | None:
     """Return where two runs part, given their rows in common; None if they do not.
 
-    Kinds that one of them lacks are not compared.
+    Kinds that one of them lacks are not compared, see `n_compared`.
     """
     for i, (a, b) in enumerate(pairs):
         names, n = {}, {}

@@ -4,8 +4,9 @@
 
 A study is a search with one seed. Stable-Baselines3 is searched as rl_zoo3 does it. Both get the same number of processor seconds, of all
 their processes together, and search the same ranges as far as their settings correspond, with one run for each trial. Then the best
-settings are trained again with other seeds: the score of a study is the mean return after that. What is printed is the interquartile
-mean of the studies with its bootstrap interval, and the probability that one of ours scores more.
+settings are trained again with other seeds: the score of a study is the mean return after that. A training that fails counts as the
+lowest return that the task has, and so does a study that finds no settings. What is printed is the interquartile mean of the studies with
+its bootstrap interval, and the probability that one of ours scores more.
 
 Studies in the file `--out` are not made again, so that the benchmark goes on where it ended.
 """
@@ -42,6 +43,7 @@ TASKS: dict[str, dict[str, Any]] = {
         names=("cartpole", "ppo"),
         steps=100_000,
         first_rung=1 / 27,  # of the steps
+        worst=0,  # mean return of an episode, a lower bound
         seconds=300,
         ranges=dict(
             algo=dict(
@@ -63,6 +65,7 @@ TASKS: dict[str, dict[str, Any]] = {
         names=("pendulum", "sac"),
         steps=20_000,
         first_rung=1 / 9,
+        worst=-3255,  # 200 steps upside down, at the highest speed and torque: -200 (π² + 0.1 · 8² + 0.001 · 2²)
         seconds=900,
         ranges=dict(
             algo=dict(
@@ -133,14 +136,14 @@ def study_of_ours(task: str, seed: int, args: argparse.Namespace, directory: Pat
         for training in args.trainings:
             with open(directory / "log.txt", "ab") as log:
                 run = [*train, "--seed", str(training), "--run_ID", str(training), "--log_dir", str(directory / "again")]
-                subprocess.run(run, env=ONE_THREAD, stdout=log, stderr=log, check=False)
-            found["scores"].append(last_return(directory / "again" / f"run_{training}"))
+                is_done = subprocess.run(run, env=ONE_THREAD, stdout=log, stderr=log, check=False).returncode == 0
+            found["scores"].append(last_return(directory / "again" / f"run_{training}") if is_done else None)
         found.update(settings=best["variant"], best=best["score"])
     return found
 
 
 def last_return(run_dir: Path) -> float | None:
-    """Mean return in the last row of a run's log; None if it failed before."""
+    """The last mean return in a run's log; None if there is none."""
     if not (run_dir / PROGRESS).is_file():
         return None
     columns = read_columns(run_dir / PROGRESS)
@@ -159,23 +162,25 @@ def study_of_theirs(task: str, seed: int, args: argparse.Namespace, directory: P
     return json.loads(out.read_text())
 
 
+def score_of(study: dict[str, Any], worst: float) -> float:
+    """The mean return of a study's trainings. Failed ones count as `worst`, and so does a study that has found no settings."""
+    return float(np.mean([worst if score is None else score for score in study["scores"]] or [worst]))
+
+
 def summary(task: str, studies: list[dict[str, Any]]) -> None:
     """Print what the studies of a task have found."""
-    scores = {
-        who: np.array([np.mean(each["scores"]) for each in studies if each["who"] == who and each["scores"] and None not in each["scores"]])
-        for who in (OURS, THEIRS)
-    }
+    scores = {who: np.array([score_of(each, TASKS[task]["worst"]) for each in studies if each["who"] == who]) for who in (OURS, THEIRS)}
     print(f"\n{task}, {len(studies)} studies")
     for who, found in scores.items():
+        if not len(found):
+            continue
         of_who = [each for each in studies if each["who"] == who]
+        n_failed = sum(not each["scores"] or None in each["scores"] for each in of_who)
+        failed = f", {n_failed} of {len(of_who)} failed to train and count as the worst" if n_failed else ""
+        center, low, high = map(float, stratified_bootstrap([found], interquartile_mean_of_all))
         costs = f"{np.mean([each['seconds'] for each in of_who]):.0f} s, {np.mean([each['trials'] for each in of_who]):.0f} trials"
-        failed = f", {len(of_who) - len(found)} of {len(of_who)} found nothing that trains" if len(found) < len(of_who) else ""
-        if len(found):
-            center, low, high = map(float, stratified_bootstrap([found], interquartile_mean_of_all))
-            print(f"  {who:15} {center:8.1f} ({low:.1f} to {high:.1f})   {costs}{failed}")
-            tell(f"{task}, {who}", score=list(found))
-        else:
-            print(f"  {who:15} {costs}{failed}")
+        print(f"  {who:15} {center:8.1f} ({low:.1f} to {high:.1f})   {costs}{failed}")
+        tell(f"{task}, {who}", score=list(found))
     if all(map(len, scores.values())):
         center, low, high = map(float, stratified_bootstrap(list(scores.values()), probability_of_improvement))
         print(f"  {OURS} scores more with probability {center:.2f} ({low:.2f} to {high:.2f})")

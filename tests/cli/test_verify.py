@@ -12,6 +12,7 @@ from rlpyt.utils.digests import FILE, line_of, read_rows
 
 DIGEST = "runner.digest=True"
 SHORT = (DIGEST, "algo.linear_lr_schedule=False", "runner.n_steps=128", "runner.log_interval_steps=64")
+ALL_KINDS = "(samples, parameters, optimizer, random)"
 ONE_THREAD = "affinity.master_torch_threads=1"
 
 
@@ -28,6 +29,11 @@ def change(run_dir, row, **changes):
     (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
 
 
+def without(run_dir, row, *kinds):
+    """Remove kinds of digests."""
+    change(run_dir, row, digests={kind: found for kind, found in read_rows(run_dir / FILE)[row - 1].digests.items() if kind not in kinds})
+
+
 def with_other_bit(run_dir, row, kind, name):
     """Change a digest."""
     found = json.loads(json.dumps(read_rows(run_dir / FILE)[row - 1].digests))
@@ -40,7 +46,7 @@ def test_a_run_verifies_and_stays_as_it_is(run_dir, rlpyt):
     before = {path: path.read_bytes() for path in run_dir.iterdir()}
     code, out, _ = rlpyt("verify", run_dir)
     assert code == 0 and f"Verified: 3 rows of {run_dir}, up to 256 environment steps, bit for bit" in out
-    assert "(samples, parameters, optimizer, random)" in out
+    assert ALL_KINDS in out and "Not compared" not in out
     assert {path: path.read_bytes() for path in run_dir.iterdir()} == before
 
 
@@ -59,6 +65,13 @@ def test_what_differs_is_named_and_what_is_different_here(run_dir, rlpyt):
     assert "First tensor in it: parameters, pi.model.2.weight." in out
     assert "  samples: the same" in out and "  parameters: 1 of 12 differ: pi.model.2.weight" in out
     assert "  torch: 0.1 then, " in out and "  processor: an abacus then, " in out and "numpy" not in out
+
+
+def test_kinds_that_the_run_lacks_in_some_rows_are_not_called_verified(run_dir, rlpyt):
+    without(run_dir, 2, "Samples")
+    code, out, _ = rlpyt("verify", run_dir)
+    assert code == 0 and "bit for bit (parameters, optimizer, random)." in out
+    assert "Not compared: samples in 1 of 3 rows, of which not both have their digests." in out
 
 
 def test_if_nothing_is_different_here_it_says_so(run_dir, rlpyt):
@@ -176,7 +189,7 @@ def test_runs_with_any_sampler_and_number_of_workers_verify(names, sampler, n_wo
 # --- Bisect -----------------------------------------------------------------------------------------------------------
 def test_two_runs_of_the_same_settings_are_the_same(run_dir, trained, rlpyt):
     code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
-    assert (code, out) == (0, "The same: 3 rows, up to 256 environment steps, bit for bit.\n")
+    assert (code, out) == (0, f"The same: 3 rows, up to 256 environment steps, bit for bit {ALL_KINDS}.\n")
 
 
 def test_a_change_of_one_bit_is_named_by_row_and_tensor(run_dir, trained, rlpyt):
@@ -198,6 +211,30 @@ def test_rows_that_only_one_run_has_are_counted(run_dir, trained, rlpyt):
     (run_dir / FILE).write_bytes(b"".join(map(line_of, rows[:2])))
     code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
     assert code == 0 and "Not compared: 0 rows of the first run and 1 of the second" in out and "The same: 2 rows" in out
+
+
+def test_kinds_that_one_run_lacks_are_named(run_dir, trained, rlpyt):
+    without(run_dir, 2, "Samples")
+    without(run_dir, 3, "Samples", "Random")
+    code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 0 and "bit for bit (parameters, optimizer)." in out
+    assert "Not compared: samples in 2 of 3 rows, random in 1 of 3 rows, of which not both have their digests." in out
+
+
+def test_kinds_that_one_run_lacks_are_named_beside_a_difference(run_dir, trained, rlpyt):
+    with_other_bit(run_dir, 2, "Parameters", "pi.model.2.weight")
+    without(run_dir, 2, "Samples")
+    without(run_dir, 3, "Random")
+    code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 1 and "  samples: not compared" in out and "  random: the same" in out
+    assert "Not compared: samples in 1 of 2 rows, of which" in out, "up to the first row that differs"
+
+
+def test_runs_without_a_kind_in_common_are_not_called_the_same(run_dir, trained, rlpyt):
+    for row in (1, 2, 3):
+        without(run_dir, row, "Samples", "Parameters", "Optimizer", "Random")
+    code, out, err = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 2 and "no kind of digest in common" in err and "The same" not in out
 
 
 def test_what_cannot_be_compared_is_refused(run_dir, trained, rlpyt):

@@ -77,6 +77,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     made = dict(commit="abc", torch="2")
     row = row_of("cartpole:ppo", 1, 2.5)
     row.goal, row.reference, row.runs[1].made, row.runs[1].seconds = 475, "500", made, 3.5
+    row.put(Run(2, [50], [3.0], end=100))
     table = table_of(row, row_of("a", 1, library="other"), Task=(0, 1))
     results.write_table(table, tmp_path / "results.json")
     assert results.read_table(tmp_path / "results.json") == table
@@ -120,6 +121,34 @@ def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_
     row.put(Run(8, [], []))
     line = cells(results.results(table_of(row)), ["Task"])
     assert line[1] == "PPO, 100k" and line[3:6] == ["3; seed 7 stopped: -300 at 25k; seed 8 stopped: nothing yet", "10.0 (10.0)", "10.0"]
+
+
+def test_runs_whose_last_rows_have_no_return_count_with_their_last_one_and_are_marked(tmp_path):
+    for seed, last in enumerate([500, 500, 500, 500, "nan", "nan"]):
+        write_run(tmp_path / f"run_{seed}", [20, 30 + seed, last], params_of(seed=seed))
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert list(row.scores) == [500] * 4 + [34, 35]
+    line = cells(results.results(table_of(row)), ["CartPole-v1"])
+    assert line[3] == "6; seed 4 ended without a return: 34.0 at 50; seed 5 ended without a return: 35.0 at 50"
+    assert line[4].startswith("384 (") and line[5] == "34.0 to 500"
+
+
+def test_a_run_that_stopped_after_rows_without_a_return_is_no_complete_one(tmp_path):
+    write_run(tmp_path / "run_0", [20, 30, "nan"], params_of(n_steps=150))
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert not len(row.scores) and "seed 0 stopped: 30.0 at 50" in results.results(table_of(row))
+
+
+def test_a_run_that_took_all_steps_without_a_return_is_listed_as_such(tmp_path):
+    write_run(tmp_path / "run_0", ["nan", "nan", "nan"], params_of())
+    assert "| 0 (few); seed 0 has no return at all |" in results.results(results.read_runs([tmp_path]))
+
+
+def test_a_run_takes_the_place_of_one_that_got_less_far_also_if_its_last_rows_have_no_return():
+    row = row_of("name", 1)
+    row.put(Run(0, [50], [9.0], end=100))
+    row.put(Run(0, [75], [8.0]))
+    assert list(row.scores) == [9]
 
 
 def test_a_row_tells_the_seconds_of_its_fastest_complete_run():
@@ -166,6 +195,38 @@ def test_all_tasks_together_are_compared_by_normalized_scores():
     text = results.against(table_of(*ours, *theirs, Task=(0, 10), Other=(-100, -50)))
     assert cells(text, ["all 2, normalized"])[4:] == ["0.75 (0.75)", "0.50 (0.50)", "0.75 (0.75)"]
     assert cells(text, ["rlpyt"])[1:] == ["0.50 (0.50)"] * 5 and cells(text, ["runs that score"])[1] == "> 0.5"
+
+
+def test_all_tasks_together_count_a_task_once_however_many_runs_it_has():
+    good, bad = [90, 92, 94, 96, 98], [10, 12, 14, 16, 18]
+    ours = [row_of("a", *good, *good), row_of("b", *bad, task="Other")]
+    theirs = [row_of("a", *good, library="X"), row_of("b", *bad, *bad, library="X", task="Other")]
+    line = cells(results.against(table_of(*ours, *theirs, Task=(0, 100), Other=(0, 100))), ["all 2, normalized"])
+    assert [cell.split()[0] for cell in line[4:]] == ["0.54", "0.54", "0.50"]
+
+
+def width(text):
+    """The width of an interval such as "0.50 (0.40 to 0.60)"; 0 for "0.50 (0.50)"."""
+    low, _, high = text.partition("(")[2].strip(")").partition(" to ")
+    return float(high) - float(low) if high else 0.0
+
+
+def test_rows_of_the_same_task_and_seeds_are_resampled_together():
+    luck, algorithms = [0, 30, 50, 60, 100], ("DDPG", "TD3", "SAC")
+    ours = [row_of(name, *luck, algorithm=name) for name in algorithms]
+    theirs = [row_of(name, *luck[::-1], algorithm=name, library="X") for name in algorithms]
+    text = results.against(table_of(*ours, *theirs, Task=(0, 100)))
+    of_one_row, of_all = (text.splitlines()[i].split("|")[-2].strip() for i in (2, 5))
+    assert "all 3" in text.splitlines()[5] and width(of_all) > 0.9 * width(of_one_row), "no narrower, since they share their luck"
+
+
+def test_a_block_is_made_of_library_task_and_seeds_of_complete_runs():
+    row = row_of("a", 1, 2)
+    assert row.block == row_of("b", 3, 4, algorithm="SAC", n_steps=200).block
+    others = [row_of("a", 1, 2, library="X"), row_of("a", 1, 2, task="Other"), row_of("a", 1, 2, 3), row_of("a", 1)]
+    assert row.block not in [other.block for other in others]
+    row.put(Run(2, [50], [3.0]))
+    assert row.block == row_of("a", 1, 2).block
 
 
 def names_of(pairs):

@@ -145,6 +145,54 @@ def test_the_stratified_bootstrap_resamples_the_runs_of_each_group(statistic):
     np.testing.assert_allclose(interval.high, np.percentile(estimates, 90, axis=0))
 
 
+@given(st.lists(scores, min_size=1, max_size=4))
+def test_in_the_interquartile_mean_of_all_each_group_counts_the_same(strata):
+    n = math.lcm(*map(len, strata))
+    repeated = [score for stratum in strata for score in stratum for _ in range(n // len(stratum))]  # Each group has n.
+    assert interquartile_mean_of_all(batches(strata))[0] == pytest.approx(interquartile_mean(np.array(repeated, float)))
+
+
+@given(st.integers(1, 6), st.lists(st.lists(numbers, min_size=6, max_size=6), min_size=1, max_size=4))
+def test_the_interquartile_mean_of_groups_of_equally_many_runs_is_that_of_the_runs(n, strata):
+    runs = np.array([stratum[:n] for stratum in strata])
+    assert interquartile_mean_of_all(batches(runs))[0] == pytest.approx(interquartile_mean(runs.ravel()), rel=1e-9, abs=1e-6)
+
+
+def test_more_runs_of_a_task_do_not_shift_the_interquartile_mean_of_all():
+    good, bad = np.linspace(0.9, 1, 5), np.linspace(0.1, 0.2, 5)
+    mine = stratified_bootstrap([np.repeat(good, 2), bad], interquartile_mean_of_all)
+    theirs = stratified_bootstrap([good, np.repeat(bad, 2)], interquartile_mean_of_all)
+    assert mine.center == pytest.approx(0.55) == theirs.center
+    np.testing.assert_allclose(mine, theirs, atol=0.02)
+
+
+def test_the_interquartile_mean_of_all_takes_numbers_of_runs_without_common_factors():
+    strata = [np.full((1, n), n % 2) for n in (97, 98, 99, 101, 103, 107, 109, 113, 127, 131, 137, 139)]
+    assert interquartile_mean_of_all(strata)[0] == 1
+
+
+def test_groups_of_a_block_are_drawn_together():
+    drawn = []
+    strata = [np.arange(5), np.arange(5) + 10, np.arange(5) + 20]
+    stratified_bootstrap(strata, lambda draws: drawn.append(draws) or draws[0].mean(axis=-1), blocks=["a", "b", "a"])
+    a, b, a_too = drawn[0]
+    np.testing.assert_array_equal(a_too, a + 20)
+    assert (b != a + 10).any()
+
+
+def test_groups_that_share_their_luck_have_the_wider_interval_of_one_group():
+    def mean_of_all(draws):
+        return np.mean([draw.mean(axis=-1) for draw in draws], axis=0)
+
+    luck = np.random.default_rng(5).normal(size=8)
+    strata = [luck, luck, luck]
+    one = stratified_bootstrap([luck], mean_of_all)
+    together = stratified_bootstrap(strata, mean_of_all, blocks=["task"] * 3)
+    apart = stratified_bootstrap(strata, mean_of_all)
+    np.testing.assert_allclose(together, one)
+    assert (apart.high - apart.low) < 0.7 * (one.high - one.low)
+
+
 def test_statistics_are_those_of_rliable():
     metrics = pytest.importorskip("rliable.metrics")
     rng = np.random.default_rng(0)

@@ -9,7 +9,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlpyt.utils.digests import FILE, DigestRow, as_bytes, digest, digest_bytes, digests, in_common, line_of, parting, read_rows, together
+from rlpyt.utils.digests import (
+    FILE,
+    DigestRow,
+    as_bytes,
+    digest,
+    digest_bytes,
+    digests,
+    in_common,
+    line_of,
+    n_compared,
+    parting,
+    read_rows,
+    together,
+)
 
 LONG = 5000  # bytes, for which the kernel is used
 
@@ -126,3 +139,5 @@ def test_what_one_run_does_not_know_is_not_compared():
     a = row(1)
     b = a._replace(digests={kind: found for kind, found in a.digests.items() if kind != "Samples"})
     assert parting([(a, b)]) is None
+    assert n_compared([(a, b), (a, a)]) == n_compared([(b, a), (a, a)]) == dict(Samples=1, Parameters=2, Optimizer=2, Random=2)
+    assert n_compared([(b, b)])["Samples"] == 0

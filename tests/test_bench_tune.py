@@ -1,0 +1,36 @@
+"""Studies whose settings fail to train are no less bad for that."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "benchmarks"))
+pytest.importorskip("psutil")
+
+import bench_tune  # noqa: E402
+
+
+def study(who, *scores, task="cartpole_ppo"):
+    return dict(who=who, task=task, seed=0, scores=list(scores), seconds=300, trials=10)
+
+
+@pytest.mark.parametrize("scores, expected", [((400, 500), 450), ((400, None), 200), ((None,), 0), ((), 0)])
+def test_a_failed_training_counts_as_the_worst_return(scores, expected):
+    assert bench_tune.score_of(study(bench_tune.OURS, *scores), worst=0) == expected
+
+
+def test_studies_that_found_nothing_that_trains_count_in_the_summary(capsys):
+    ours = [study(bench_tune.OURS, 500) for _ in range(2)] + [study(bench_tune.OURS, None), study(bench_tune.OURS)]
+    theirs = [study(bench_tune.THEIRS, 400) for _ in range(4)]
+    bench_tune.summary("cartpole_ppo", ours + theirs)
+    _, _, mine, others, compared = capsys.readouterr().out.splitlines()
+    assert " 250.0 (" in mine and "2 of 4 failed to train and count as the worst" in mine
+    assert " 400.0 (" in others and "failed" not in others
+    assert "probability 0.50" in compared
+
+
+def test_no_return_of_a_task_is_below_its_worst(capsys):
+    studies = [study(bench_tune.THEIRS, -1600, task="pendulum_sac"), study(bench_tune.THEIRS, task="pendulum_sac")]
+    bench_tune.summary("pendulum_sac", studies)
+    assert "-2427.5" in capsys.readouterr().out

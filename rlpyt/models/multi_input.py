@@ -112,6 +112,10 @@ class MultiInputModel(ImageModel):
         is_small = min(shape[1:]) < _SMALL_IMAGE and not is_set
         return Conv2dHeadModel(shape, hidden_sizes=sizes, **(_CONV_OF_SMALL_IMAGES if is_small else self.conv_settings))
 
+    def feature_layers(self) -> list[torch.nn.Module]:
+        """Return the modules that compute features: of each image, and of all that is not in images, if there is any."""
+        return [*self.images, *([] if self.vector is None else [self.vector])]
+
     def features(self, observation: Any) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation with leading dims [T,B], [B] or [] -> features [T*B,n_features], (lead_dim, T, B)."""
         leaves = leaves_of(observation)

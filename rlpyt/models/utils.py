@@ -50,6 +50,9 @@ class ScaleGrad(torch.autograd.Function):
 scale_grad = ScaleGrad.apply
 
 
+POLICY_GAIN = 0.01  # of an orthogonal initialization
+
+
 @torch.no_grad()
 def orthogonal_(module: torch.nn.Module, gain: float) -> None:
     """Initialize all linear, convolutional and recurrent layers in `module` by orthogonal matrices times `gain`, and biases of 0.
@@ -72,11 +75,11 @@ def orthogonal_policy_(body: Sequence[torch.nn.Module], policy: torch.nn.Module,
 
     Args:
         body: layers that a nonlinearity follows, with gain sqrt(2).
-        policy: last layer of the policy, with gain 0.01: at first all actions are about equally likely, or of about the same mean.
+        policy: last layer of the policy, with gain `POLICY_GAIN`: at first all actions are about equally likely, or of about the same mean.
         values: last layer of the values, with gain 1.
         recurrent: recurrent layers, with gain 1, if any.
     """
-    gains = [(module, math.sqrt(2)) for module in body] + [(policy, 0.01), (values, 1.0)]
+    gains = [(module, math.sqrt(2)) for module in body] + [(policy, POLICY_GAIN), (values, 1.0)]
     for module, gain in gains if recurrent is None else [*gains, (recurrent, 1.0)]:
         orthogonal_(module, gain)
 

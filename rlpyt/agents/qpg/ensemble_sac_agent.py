@@ -69,7 +69,8 @@ class EnsembleAgent(QpgAgent):
                     f"{type(self).__name__}: {name}={value} of the agent and {name}={self.q_model_kwargs[name]} in q_model_kwargs differ: "
                     "give it to the agent alone, which hands it on."
                 )
-            self.q_model_kwargs = {**self.q_model_kwargs, name: value}
+            if value is not None:  # A model without quantiles need not know the name.
+                self.q_model_kwargs = {**self.q_model_kwargs, name: value}
         self.model_names: Mapping[str, str] = {"model": "model", "q_model": "q_model"}
         self.target_names: Mapping[str, str] = {}
         if self.target_networks:

@@ -68,7 +68,8 @@ class PPO(OnPolicyAlgorithm):
     Attributes:
         ratio_clip: the current value.
         lr_scheduler: for subclasses that override `optimize_agent` without calling `set_schedules`. Its `step()` at the end of each
-            iteration makes the learning rate follow the schedule. None for all others.
+            iteration makes the learning rate follow the schedule. None for all others, and for "adaptive". (Such a subclass also has to
+            call `scaled` for `normalize_reward`, and `set_schedules` for the other schedules.)
 
     Raises:
         ValueError: a setting is not possible.
@@ -132,8 +133,9 @@ class PPO(OnPolicyAlgorithm):
         """
         super().initialize(*args, **kwargs)
         self._adapted = 1.0
-        has_own_loop = (self.linear_lr_schedule or self.lr_schedule is not None) and not self.trains_by("optimize_agent")
-        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate_factor) if has_own_loop else None
+        has_own_loop = not self.trains_by("optimize_agent")
+        follows = has_own_loop and (self.linear_lr_schedule or self.lr_schedule is not None) and self.lr_schedule != "adaptive"
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate_factor) if follows else None
         T, B = self.batch_spec
         n, unit = (B, "environments") if self.agent.recurrent else (T * B, "steps")
         if n < self.minibatches:

@@ -14,7 +14,7 @@ from rlpyt.distributions.gaussian import DistInfoStd
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
-from rlpyt.models.utils import Model
+from rlpyt.models.utils import Model, orthogonal_policy_
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -65,6 +65,7 @@ class MlpCompositeFfModel(Model):
         hidden_sizes: of both perceptrons; default [64, 64].
         nonlinearity: class of the activation module.
         init_log_std: initial log of standard deviations.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     uses_prev_action = False
@@ -76,6 +77,8 @@ class MlpCompositeFfModel(Model):
         hidden_sizes: Sequence[int] | int | None = None,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         init_log_std: float = 0.0,
+        *,
+        orthogonal_init: bool = False,
     ) -> None:
         super().__init__()
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
@@ -83,6 +86,8 @@ class MlpCompositeFfModel(Model):
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.pi = DistributionHead(self.mlp.output_size, distribution, init_log_std)
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
+        if orthogonal_init:
+            orthogonal_policy_([self.mlp, self.value], self.pi, self.value.model[-1])
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple:
         """The fields of dist_info [T,B,...], and value [T,B]."""
@@ -104,6 +109,7 @@ class MlpCompositeLstmModel(Model):
         rnn: the recurrent layer, "lstm" or "gru".
         nonlinearity: class of the perceptron's activation module.
         init_log_std: initial log of standard deviations.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     def __init__(
@@ -115,6 +121,8 @@ class MlpCompositeLstmModel(Model):
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         init_log_std: float = 0.0,
         rnn: str = "lstm",
+        *,
+        orthogonal_init: bool = False,
     ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
@@ -123,6 +131,8 @@ class MlpCompositeLstmModel(Model):
         self.lstm = make_rnn(rnn, self.mlp.output_size, distribution.dim, lstm_size)
         self.pi = DistributionHead(lstm_size, distribution, init_log_std)
         self.value = OutputLinear(lstm_size, 1)
+        if orthogonal_init:
+            orthogonal_policy_([self.mlp], self.pi, self.value, recurrent=self.lstm)
 
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None

@@ -9,6 +9,7 @@ from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.pg.mujoco_ff_model import NormalizingModel
+from rlpyt.models.utils import POLICY_GAIN, orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -26,6 +27,7 @@ class MujocoLstmModel(NormalizingModel):
         lstm_size: width of the recurrent layer.
         rnn: the recurrent layer, "lstm" or "gru".
         nonlinearity: class of the perceptron's activation module.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     @checked()
@@ -38,6 +40,7 @@ class MujocoLstmModel(NormalizingModel):
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
         *,
         rnn: str = "lstm",
+        orthogonal_init: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(observation_shape, **settings)
@@ -46,6 +49,9 @@ class MujocoLstmModel(NormalizingModel):
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.lstm = make_rnn(rnn, self.mlp.output_size, action_size, lstm_size)
         self.head = OutputLinear(lstm_size, 2 * action_size + 1)
+        if orthogonal_init:
+            orthogonal_policy_([self.mlp], self.head, self.head, recurrent=self.lstm)
+            self.head.weight.data[: 2 * action_size] *= POLICY_GAIN  # The last row is that of the value.
 
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None

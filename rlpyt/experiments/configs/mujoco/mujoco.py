@@ -1,4 +1,9 @@
-"""Variants of SAC with other critics, on continuous control; steps and settings are those of the papers."""
+"""Variants of SAC with other critics, on continuous control, with the settings of the papers.
+
+Where the papers choose a setting for each task, these have one for all: TQC drops 2 quantiles per critic (5 on Hopper and 0 on HalfCheetah
+there), and the target entropy of REDQ and DroQ is minus the number of action components (half of it on HalfCheetah, a third on Hopper).
+Runs begin with actions of the initial policy's distribution, not with uniform ones.
+"""
 
 from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic.pendulum import ensemble

@@ -11,8 +11,9 @@ import numpy as np
 
 from rlpyt.envs.adapters import gymnasium_space
 from rlpyt.envs.base import CompletedSpec
-from rlpyt.envs.specs import EnvSpec, StepType
+from rlpyt.envs.specs import EnvSpec, StepType, parts_by_key, sub_spaces
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.structures import Tree, field_names, leaves, numeric, tree_map
@@ -37,8 +38,9 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
         episode_indices: numbers of the episodes; None for all.
 
     Returns:
-        The episodes, with the dataset's spaces in their `EnvSpec`. Observations of a Tuple space become dictionaries with the keys
-        ``item_0``, ``item_1``, ... Infos have one entry per step; Minari's entry for the reset, if any, is left out.
+        The episodes, with the dataset's spaces in their `EnvSpec`. Their actions are elements of the dataset's action space, of which a
+        Discrete may start at another number than 0. Observations of a Tuple space become dictionaries with the keys ``item_0``,
+        ``item_1``, ... Infos have one entry per step; Minari's entry for the reset, if any, is left out.
 
     Raises:
         ImportError: Minari is not installed.
@@ -94,10 +96,10 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     """Write episodes, without loss of precision, as a new dataset on this machine.
 
     Args:
-        batch: the episodes, with an `env_spec`. The dataset gets the actions of the environment, see `EpisodeBatch.for_envs`. Incomplete
-            episodes are written as truncated. Infos are written if they are numbers; agent_infos become an entry of that name.
-            episode_infos and the time limit of `env_spec` are left out, because Minari has no place for them; `from_minari` reads the time
-            limit of ``env``, if given.
+        batch: the episodes, with an `env_spec`. The dataset gets the actions of the environment, see `EpisodeBatch.for_envs`. Integers that
+            a `GymSpaceWrapper` counts from 0 start where they do in the environment. Incomplete episodes are written as truncated. Infos
+            are written if they are numbers; agent_infos become an entry of that name. episode_infos and the time limit of `env_spec` are
+            left out, because Minari has no place for them; `from_minari` reads the time limit of ``env``, if given.
         dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
         metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
             ``jpeg_encoding=True``, which stores images with less space and less precision.
@@ -115,7 +117,7 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     if not batch.n_episodes:
         raise ValueError("There are no episodes to write.")
     spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
-    spaces = {name: space if isinstance(space, gymnasium.Space) else gymnasium_space(space) for name, space in spaces.items()}
+    spaces = {name: _gymnasium_space(space) for name, space in spaces.items()}
     buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.for_envs().numpy().split())]
     arguments = {"jpeg_encoding": False, **spaces, **metadata}
     if not takes(minari.create_dataset_from_buffers, "jpeg_encoding") and not arguments.pop("jpeg_encoding") and _has_images(batch):
@@ -126,6 +128,30 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
 
 
+def _gymnasium_space(space: Any) -> gymnasium.Space:
+    """Return the space of Gymnasium, in which integers start where they do in the environment."""
+    if isinstance(space, gymnasium.Space):
+        return space
+    parts = sub_spaces(space)
+    if parts:
+        return gymnasium.spaces.Dict({name: _gymnasium_space(part) for name, part in parts.items()})
+    return CompletedSpace(space).space if np.any(_start(space)) else gymnasium_space(space)
+
+
+def _start(space: Any) -> Any:
+    """Return the integers of Gymnasium that a `GymSpaceWrapper` counts as 0; 0 for other spaces."""
+    return CompletedSpace(CompletedSpace(space).space).start
+
+
+def _from_start(space: Any, tree: Tree) -> Tree:
+    """Return elements [n,...] of a space as those of its `_gymnasium_space`."""
+    if isinstance(tree, dict):
+        parts = parts_by_key(space, tree)
+        return {key: _from_start(parts[key], part) for key, part in tree.items()}
+    start = _start(space)
+    return tree + start if np.any(start) else tree
+
+
 def _has_images(batch: EpisodeBatch) -> bool:
     """Return whether parts of observations are images to Minari: uint8 [H,W,C]."""
     return any(leaf.ndim == 4 and leaf.dtype == np.uint8 for _, leaf in leaves(batch.observations))
@@ -134,6 +160,8 @@ def _has_images(batch: EpisodeBatch) -> bool:
 def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space: Any, action_space: Any) -> Any:
     """Return one episode as a Minari buffer."""
     observations = tree_map(lambda *x: np.concatenate(x), episode.observations, episode.last_observations)
+    spec: Any = episode.env_spec
+    observations, actions = _from_start(spec.observation_space, observations), _from_start(spec.action_space, episode.actions)
     truncations = episode.timeouts.copy()
     truncations[-1] |= not episode.terminals[-1]
     infos = numeric(episode.env_infos)
@@ -142,7 +170,7 @@ def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space
     return minari.data_collector.EpisodeBuffer(
         id=i,
         observations=_as_in_space(observations, observation_space),
-        actions=_as_in_space(episode.actions, action_space),
+        actions=_as_in_space(actions, action_space),
         rewards=episode.rewards,
         terminations=episode.terminals,
         truncations=truncations,

@@ -32,8 +32,8 @@ class EpisodeReplayBuffer(Recorded):
 
     Args:
         capacity: largest number of stored steps (env steps).
-        env_spec: `EnvSpec` of the samples; None takes that of the first episodes that have one, which checkpoints do not contain. Its
-            `action_form` is that of the first episodes in any case, also of those in a checkpoint.
+        env_spec: `EnvSpec` of the samples; None takes that of the first episodes that have one. Checkpoints do not contain it, so give it
+            to a buffer that loads one. Its `action_form` is that of the first episodes in any case, also of those in a checkpoint.
 
     Attributes:
         capacity, env_spec: as above.
@@ -162,8 +162,12 @@ class EpisodeReplayBuffer(Recorded):
         """Return copies of `n` transitions drawn uniformly with replacement.
 
         Raises:
-            ValueError: the buffer is empty, or `n` is less than 1.
+            ValueError: the buffer is empty, `n` is less than 1, or the `env_spec` of restored episodes is missing, see `episodes`.
         """
+        self._check_spec()
+        return self._timesteps(n)
+
+    def _timesteps(self, n: int) -> TimeStepBatch:
         self._check_not_empty(n)
         numbers = self.rng.integers(self._first, self._ring.written, size=n)
         rows = self._ring.wrap(numbers)
@@ -188,15 +192,19 @@ class EpisodeReplayBuffer(Recorded):
         Raises:
             ValueError: the buffer is empty, or `n` is less than 1.
         """
-        batch = self.sample_timesteps(n)
+        batch = self._timesteps(n)
         return {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
 
     def sample_episodes(self, n: int) -> EpisodeBatch:
         """Return copies of `n` episodes drawn uniformly with replacement, regardless of their lengths.
 
         Raises:
-            ValueError: the buffer is empty, or `n` is less than 1.
+            ValueError: the buffer is empty, `n` is less than 1, or the `env_spec` of restored episodes is missing, see `episodes`.
         """
+        self._check_spec()
+        return self._sampled_episodes(n)
+
+    def _sampled_episodes(self, n: int) -> EpisodeBatch:
         self._check_not_empty(n)
         return self._read(self.rng.integers(self.n_episodes, size=n))
 
@@ -206,16 +214,25 @@ class EpisodeReplayBuffer(Recorded):
         Raises:
             ValueError: the buffer is empty.
         """
-        return self.sample_episodes(1).to_list()[0]
+        return self._sampled_episodes(1).to_list()[0]
 
     def episodes(self) -> EpisodeBatch:
         """Return copies of all episodes, oldest first.
 
         Raises:
-            ValueError: the buffer is empty.
+            ValueError: the buffer is empty; or the actions of restored episodes are in the units of an agent, and neither the constructor
+                nor later episodes have given the `env_spec` by which `EpisodeBatch.for_envs` converts them.
         """
+        self._check_spec()
         self._check_not_empty()
         return self._read(np.arange(self.n_episodes))
+
+    def _check_spec(self) -> None:
+        if self.env_spec is None and self._action_form is not None and any(self._action_form):
+            raise ValueError(
+                "The restored episodes have actions as an agent chose them, and only an EnvSpec tells what environments got: make the "
+                "buffer with env_spec, and load the state again."
+            )
 
     def _check_not_empty(self, n: int = 1) -> None:
         if not self._episodes:
@@ -247,7 +264,7 @@ class EpisodeReplayBuffer(Recorded):
         """Return the contents as plain data and tensors. Of `env_spec`, an argument of the constructor, only the `action_form` is there."""
         kept = None
         if self._episodes:
-            batch = self.episodes()
+            batch = self._read(np.arange(self.n_episodes))
             names = (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)
             kept = {name: tree_map(as_torch, getattr(batch, name)) for name in names}
         form = None if self._action_form is None else self._action_form._asdict()

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlpyt.algos.base import normalization_of, start_targets
 from rlpyt.algos.qpg.base import CompletedQAgent
+from rlpyt.algos.replay import ReplayAlgorithm
+from rlpyt.envs.base import is_space
+from rlpyt.envs.specs import parts_by_key, sub_spaces
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.minari import from_minari
 from rlpyt.replays.base import CompletedReplay
 from rlpyt.replays.episode import EpisodeReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.runners.protocols import CompletedAlgorithm, CompletedSampler
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.parts import integers_of
 from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.digests import digests, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.settings import ANYTHING, checked
-from rlpyt.utils.structures import leaves
+from rlpyt.utils.structures import Tree, field_names, from_structure, leaves
 
 
 class OfflineRl(MinibatchRlEval):
@@ -28,19 +36,23 @@ class OfflineRl(MinibatchRlEval):
     An agent that normalizes observations does it by the statistics of all observations of the data set.
 
     The data set fills the replay buffer of the algorithm, which may be any that learns from replay: those of `rlpyt.algos.offline`, but
-    also DQN or TD3 (with ``behavior_cloning=2.5``, say). n-step returns, priorities and time limits are those of replay.
+    also DQN or TD3 (with ``behavior_cloning=2.5``, say), but not one that replays sequences for recurrent agents. n-step returns,
+    priorities and time limits are those of replay. This runner chooses `replay_size` by the data set, and sets `min_steps_learn` to 0,
+    whatever the algorithm was given.
 
     An iteration is one gradient update, whatever `replay_ratio`. What counts environment steps elsewhere counts updates here: `n_steps`,
     `log_interval_steps`, and the column `CumSteps`.
 
     Args:
-        dataset: an `EpisodeBatch`, an `EpisodeReplayBuffer`, or a data set of Minari or its id, such as "mujoco/hopper/expert-v0".
+        dataset: an `EpisodeBatch`, an `EpisodeReplayBuffer`, or a data set of Minari or its id, such as "mujoco/hopper/expert-v0". Its
+            action space must be that of the environment; without an `env_spec`, its actions must be in that space. A resumed run needs the
+            same data again.
         kwargs: see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The sampler has ``batch_T=1, batch_B=1`` and an environment like that of
             the data set.
 
     Raises:
-        ValueError: the algorithm does not learn from replay, the sampler has another batch, `save_replay` is True, or the data set is
-            empty or does not fit the environment.
+        ValueError: the algorithm does not learn from replay, or replays sequences; the sampler has another batch; `save_replay` is True; or
+            the data set is empty, does not fit the environment, or is not the one of the run to resume.
     """
 
     @checked(dataset=ANYTHING)
@@ -50,6 +62,11 @@ class OfflineRl(MinibatchRlEval):
         name = type(self).__name__
         if not has_all(self.algo, "initialize_replay_buffer"):
             raise ValueError(f"{name} needs an algorithm that learns from replay; {type(self.algo).__name__} is not one.")
+        if isinstance(self.algo, ReplayAlgorithm) and self.algo.sequences is not None:
+            raise ValueError(
+                f"{type(self.algo).__name__} replays sequences for recurrent agents, for which {name} has neither states nor a buffer: "
+                "take an algorithm that replays transitions, such as DQN or SAC."
+            )
         if self.save_replay:
             raise ValueError(f"{name} reads the data set again when it resumes: leave save_replay out.")
         if CompletedSampler(self.sampler).batch_spec not in (None, (1, 1)):
@@ -58,16 +75,19 @@ class OfflineRl(MinibatchRlEval):
             )
 
     _draws: dict[str, Any] | None = None  # Of the snapshot to resume from.
+    _data: dict[str, Any] | None = None  # What identifies the data set.
 
     def startup(self) -> int:
         """Extend the base class: put the data set into the replay buffer, and learn from the first iteration on."""
         algo: Any = self.algo
         self._draws = None
         episodes = episodes_of(self.dataset)
+        self._data = _identity(episodes)
         algo.min_steps_learn = 0
         n_step = CompletedAlgorithm(algo).n_step_return
         algo.replay_size = len(episodes) + 2 * n_step + 1 + _n_frames(episodes)
         n_itr = super().startup()
+        episodes = as_sampled(episodes, *self.agent.env_spaces)
         # Replay never draws the first and the last few rows, so these are blank.
         n_blank = CompletedReplay(algo.replay_buffer).min_rows - 1
         n_after = min(n_step, n_blank)
@@ -85,7 +105,7 @@ class OfflineRl(MinibatchRlEval):
         algo.min_itr_learn, algo.updates_per_optimize = 0, 1
         algo.start_with_empty_replay(0)  # A resumed run does not wait for samples either.
         if self._draws is not None:
-            algo.replay_buffer.draws.load_state(self._draws)
+            self._load_draws(self._draws)
         CompletedQAgent(self.agent).give_min_itr_learn(0)
         logger.log(f"Training on {len(episodes):,} steps of {episodes.n_episodes:,} episodes.")
         return n_itr
@@ -99,14 +119,32 @@ class OfflineRl(MinibatchRlEval):
             self.algo.append(blank._replace(env=blank.env._replace(done=torch.ones_like(blank.env.done))))  # type: ignore[attr-defined]
 
     def counters(self) -> dict:
-        """Add what decides which samples are replayed next: random numbers and priorities."""
-        return dict(super().counters(), draws=self.algo.replay_buffer.draws.state())  # type: ignore[attr-defined]
+        """Add what decides which samples are replayed next (random numbers, priorities, a prefetched batch), and which data they are."""
+        replay_buffer: Any = self.algo.replay_buffer  # type: ignore[attr-defined]
+        return dict(super().counters(), draws=replay_buffer.state_dict(since=replay_buffer.written), data=self._data)
 
     def load_counters(self, counters: dict) -> None:
-        """Extend the base class: keep the state of the draws until the replay buffer has the data set."""
+        """Extend the base class: keep the state of the draws until the replay buffer has the data set.
+
+        Raises:
+            ValueError: the data set is another one.
+        """
         super().load_counters(counters)
         check_form(counters, dict(draws=dict), "counters")
+        data = counters.get("data", self._data)  # Older snapshots do not have it.
+        if data != self._data:
+            raise ValueError(
+                f"dataset, {_shown(self.dataset)} with {self._data}, is not the one of the run to resume, with {data}: give that one again."
+            )
         self._draws = counters["draws"]
+
+    def _load_draws(self, draws: dict[str, Any]) -> None:
+        """Continue to draw as a run that saved `draws`, once the replay buffer has the data set."""
+        replay_buffer: Any = self.algo.replay_buffer  # type: ignore[attr-defined]
+        if "written" in draws:
+            replay_buffer.load_state_dict(draws)
+        else:  # Older snapshots have no prefetched batch.
+            replay_buffer.draws.load_state(draws)
 
     def run_iteration(self, itr: int) -> None:
         """Optimize on the data set, and store the diagnostics."""
@@ -132,3 +170,110 @@ def episodes_of(dataset: Any) -> EpisodeBatch:
     if not dataset.n_episodes:
         raise ValueError("The data set has no episodes.")
     return dataset.for_envs()
+
+
+def _identity(episodes: EpisodeBatch) -> dict[str, Any]:
+    """Return numbers that another data set does not have."""
+    arrays = {name: getattr(episodes, name) for name in ("actions", "rewards", "lengths")}
+    return dict(steps=len(episodes), episodes=episodes.n_episodes, digest=together(digests(arrays)))
+
+
+def _shown(dataset: Any) -> str:
+    """Return the name of a data set of Minari, or the class of another one."""
+    if isinstance(dataset, str):
+        return repr(dataset)
+    return type(dataset).__name__ if isinstance(dataset, (EpisodeBatch, EpisodeReplayBuffer)) else repr(dataset.id)
+
+
+# --- The form of a sampler's batches ----------------------------------------------------------------------------------
+def as_sampled(episodes: EpisodeBatch, observation_space: Any, action_space: Any) -> EpisodeBatch:
+    """Return episodes as samplers record those of an environment with these spaces of rlpyt.
+
+    Parts of observations and actions are in the order of the environment, and have its names. Integers of Gymnasium's spaces are counted
+    from 0.
+
+    Raises:
+        ValueError: parts are missing or superfluous; or the action space is another one. Without an `env_spec`, actions are compared with
+            the space.
+    """
+    episodes, spec = episodes.numpy(), episodes.env_spec
+    recorded_observation, recorded_action = (None, None) if spec is None else (spec.observation_space, spec.action_space)
+    fields = {name: getattr(episodes, name) for name in (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)}
+    for name, space, recorded in (
+        ("observations", observation_space, recorded_observation),
+        ("last_observations", observation_space, recorded_observation),
+        ("actions", action_space, recorded_action),
+    ):
+        tree = _ordered(name, fields[name], from_structure(space.null_value()))
+        fields[name] = tree if recorded is None else _counted_from_0(tree, recorded)
+    _check_actions("actions", fields["actions"], action_space, recorded_action)
+    return EpisodeBatch(env_spec=None, episode_infos=fields.pop("episode_infos_by_episode"), **fields, validate=False)
+
+
+def _ordered(name: str, tree: Tree, example: Tree) -> Tree:
+    """Return a tree with the parts of `example`, in their order."""
+    if not isinstance(tree, dict) and not isinstance(example, dict):
+        return tree
+    if not (isinstance(tree, dict) and isinstance(example, dict)):
+        theirs, ours = (f"the parts {list(x)}" if isinstance(x, dict) else "no parts" for x in (tree, example))
+        raise ValueError(f"The {name} of the data set have {theirs}, and those of the environment have {ours}.")
+    keys = dict(zip(field_names(tree), tree))
+    missing, excess = [field for field in example if field not in keys], [key for field, key in keys.items() if field not in example]
+    if missing or excess:
+        lack = [f"lack {missing}"] * bool(missing) + [f"have {excess} in excess"] * bool(excess)
+        raise ValueError(f"The {name} of the data set {', and '.join(lack)}: the environment has {list(example)}.")
+    return {field: _ordered(f"{name}.{field}", tree[keys[field]], part) for field, part in example.items()}
+
+
+def _counted_from_0(tree: Tree, space: Any) -> Tree:
+    """Return elements [n,...] of a space, but count those of Gymnasium's Discrete and MultiDiscrete from 0."""
+    if isinstance(tree, dict):
+        parts = parts_by_key(space, tree)
+        return {key: _counted_from_0(part, parts[key]) for key, part in tree.items()}
+    start = CompletedSpace(space).start
+    return tree - start if np.any(start) else tree
+
+
+def _check_actions(name: str, actions: Tree, space: Any, recorded: Any) -> None:
+    """Raise ValueError unless the action space of the data set, `recorded`, is that of the environment.
+
+    Integers must be in the space as well. So must be all numbers if `recorded` is None.
+    """
+    if isinstance(actions, dict):
+        parts, of_data = sub_spaces(space), {} if recorded is None else parts_by_key(recorded, actions)
+        for key, part in actions.items():
+            _check_actions(f"{name}.{key}", part, parts[key], of_data.get(key))
+        return
+    bounds, given = _bounds(space), None if recorded is None else _bounds(recorded)
+    if bounds is None or actions.shape[1:] != bounds.shape[1:]:  # The replay buffer refuses other shapes.
+        return
+    is_close: Any = np.equal if bounds.dtype.kind in "iu" else np.isclose  # Real numbers may have been rounded to float32.
+    if given is not None and given.shape == bounds.shape:
+        _refuse(name, given, bounds, ~is_close(given, bounds))
+        if actions.dtype.kind not in "iu":
+            return
+    seen = np.stack([actions.min(axis=0), actions.max(axis=0)])
+    _refuse(name, seen, bounds, ~(is_close(seen, bounds) | [seen[0] >= bounds[0], seen[1] <= bounds[1]]))
+
+
+def _bounds(space: Any) -> np.ndarray | None:
+    """Return the smallest and the largest element of a space, as rlpyt counts them [2,...]; None if there are none."""
+    space = space if is_space(space) else GymSpaceWrapper(space)
+    integers, completed = integers_of(space), CompletedSpace(space)
+    if integers is not None:
+        n, first = integers
+        return np.stack([first, first + n - 1])
+    if completed.low is None or completed.high is None:
+        return None
+    return np.stack([np.broadcast_to(bound, completed.shape) for bound in (completed.low, completed.high)])
+
+
+def _refuse(name: str, theirs: Any, ours: np.ndarray, wrong: np.ndarray) -> None:
+    """Raise ValueError with the first range [2,...] that is `wrong`, if any is."""
+    if wrong.any():
+        i = np.flatnonzero(wrong.any(axis=0))[0]
+        (low, high), (own_low, own_high) = theirs.reshape(2, -1)[:, i], ours.reshape(2, -1)[:, i]
+        raise ValueError(
+            f"The {name} of the data set are from {low} to {high}, but those of the environment from {own_low} to {own_high}: convert "
+            "them, and give the data set an env_spec with the action_space of the environment."
+        )

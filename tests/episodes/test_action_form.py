@@ -134,6 +134,10 @@ def test_a_buffer_without_a_spec_keeps_them_in_a_checkpoint():
     with pytest.raises(ValueError, match="must be in the same units"):
         restored.append_episodes(batch.for_envs())
     assert restored.env_spec is None and restored.n_episodes == buffer.n_episodes
+    for read in (restored.episodes, lambda: restored.sample_episodes(1), lambda: restored.sample_timesteps(1)):
+        with pytest.raises(ValueError, match=r"only an EnvSpec tells .*: make the buffer with env_spec, and load the state again"):
+            read()
+    assert len(restored.sample_transitions(3)["actions"]) == 3 and len(restored.sample_path()["actions"])
     restored.append_episodes(batch)
     assert restored.env_spec == batch.env_spec
     check(restored.episodes())

@@ -13,6 +13,7 @@ from rlpyt.envs.specs import same_value
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType
 from rlpyt.episodes.minari import from_minari, to_minari
 from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.quick_args import takes
 
@@ -119,6 +120,18 @@ def test_spaces_of_rlpyt(minari):
     dataset = to_minari(EpisodeBatch(env_spec=spec, **args), "counting/test-v0")
     assert isinstance(dataset.action_space, spaces.Discrete) and dataset.action_space.n == 3
     assert (from_minari(dataset).observations == batch.observations).all()
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([3, 3], start=[5, 6])], ids=str)
+def test_actions_that_rlpyt_counts_from_0_are_written_as_the_environment_got_them(space, minari):
+    batch = played(partial="drop")
+    args = {name: getattr(batch, name) for name in (*EpisodeBatch._PER_STEP, "last_observations", "lengths")}
+    args["actions"] = np.arange(len(batch) * max(1, len(space.shape) * 2)).reshape(len(batch), *space.shape) % 3
+    spec = EnvSpec(SPEC.observation_space, GymSpaceWrapper(space))
+    read = from_minari(to_minari(EpisodeBatch(env_spec=spec, **args), "counting/test-v0"))
+    assert read.env_spec.action_space == space
+    np.testing.assert_array_equal(read.actions, args["actions"] + space.start)
+    assert from_minari(to_minari(read, "counting/again-v0")) == read
 
 
 def test_a_dataset_recorded_by_minari_itself(minari):

@@ -1,21 +1,26 @@
 """Training on data sets that the tests record themselves."""
 
 import csv
+import dataclasses
 import math
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from tiers import full, learning, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
+from rlpyt.agents.dqn.multi_input import MultiInputDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.offline.behavior_cloning import BehaviorCloning
 from rlpyt.algos.offline.iql import IQL
 from rlpyt.algos.pg.ppo import PPO
@@ -24,9 +29,12 @@ from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.specs import EnvSpec
 from rlpyt.episodes import EpisodeBatch, StepType
+from rlpyt.replays.base import CompletedReplay
 from rlpyt.replays.episode import EpisodeReplayBuffer
-from rlpyt.runners.offline_rl import OfflineRl
+from rlpyt.runners.offline_rl import OfflineRl, as_sampled
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.logging.context import logger_context
 
 SMALL = dict(hidden_sizes=[32, 32])
@@ -113,6 +121,7 @@ def run(parts, log_dir):
 KINDS = {
     "bc": ("CartPole-v1", lambda: (BehaviorCloning(batch_size=32), MlpFfAgent(model_kwargs=SMALL))),
     "dqn": ("CartPole-v1", lambda: (DQN(n_step_return=3, prioritized_replay=True), MlpDqnAgent(model_kwargs=SMALL))),
+    "prefetched": ("CartPole-v1", lambda: (DQN(prioritized_replay=True, prefetch_batches=True), MlpDqnAgent(model_kwargs=SMALL))),
     "td3_bc": ("Pendulum-v1", lambda: (TD3(behavior_cloning=2.5), Td3Agent(model_kwargs=SMALL, q_model_kwargs=SMALL))),
     "iql": ("Pendulum-v1", lambda: (IQL(), IqlAgent(model_kwargs=SMALL, q_model_kwargs=SMALL, v_model_kwargs=SMALL))),
 }
@@ -232,7 +241,7 @@ def test_a_data_set_of_minari_is_read_by_its_id(cartpole, tmp_path, monkeypatch)
     assert algo.update_counter == 20
 
 
-@pytest.mark.parametrize("kind", ["bc", "dqn"])  # The latter with priorities.
+@pytest.mark.parametrize("kind", ["bc", "dqn", "prefetched"])  # The latter two with priorities.
 def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
     def final(n_steps, directory, **settings):
         algo, agent = KINDS[kind][1]()
@@ -260,6 +269,170 @@ def test_a_data_set_of_another_environment_is_refused(cartpole, tmp_path):
     algo, agent = KINDS["iql"][1]()
     with pytest.raises(ValueError, match="observation|action"):
         run(runner(algo, agent, cartpole, "Pendulum-v1"), tmp_path)
+
+
+def with_fields(episodes, **changes):
+    """The same episodes with other fields."""
+    names = ("env_spec", *EpisodeBatch._PER_STEP, "last_observations", "lengths")
+    return EpisodeBatch(**{**{name: getattr(episodes, name) for name in names}, **changes})
+
+
+def with_actions(episodes, actions, space):
+    """The same episodes with other actions; `space` None leaves out the `env_spec`."""
+    spec = None if space is None else dataclasses.replace(episodes.env_spec, action_space=space)
+    return with_fields(episodes, actions=actions, env_spec=spec)
+
+
+def started(dataset, id, kind=None, **settings):
+    """An algorithm that has the data set in its replay buffer."""
+    algo, agent = KINDS[kind or ("dqn" if "Cart" in id else "iql")][1]()
+    parts = runner(algo, agent, dataset, id, **settings)
+    try:
+        parts.startup()
+        return algo
+    finally:
+        parts.shutdown()
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0, 100, (1,), np.float32), None], ids=["its own space", "no space"])
+def test_actions_in_other_units_are_refused(space, pendulum):
+    dataset = with_actions(pendulum, 25 * (pendulum.actions + 2), space)
+    with pytest.raises(ValueError, match=r"actions? .* from 0.0 to .*100.*, but those of the environment from -2.0 to 2.0: convert"):
+        started(dataset, "Pendulum-v1")
+
+
+def test_the_same_bounds_in_another_precision_are_the_same(pendulum):
+    for space in (spaces.Box(-2, 2, (1,), np.float64), spaces.Box(np.float32(-2 + 1e-6), 2, (1,), np.float32), FloatBox(-2, 2, (1,)), None):
+        started(with_actions(pendulum, pendulum.actions, space), "Pendulum-v1")
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.Discrete(3), None], ids=str)
+def test_discrete_actions_that_the_environment_does_not_have_are_refused(space, cartpole):
+    with pytest.raises(ValueError, match="actions? .* but those of the environment from 0 to 1: convert"):
+        started(with_actions(cartpole, cartpole.actions + 1, space), "CartPole-v1")
+
+
+def test_parts_of_actions_are_compared_as_well(cartpole):
+    space = spaces.Dict({"turn.it": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3, start=4)})
+    actions = {"turn.it": np.array([[-1, 0], [0.5, 1]], np.float32), "n": np.array([4, 6])}  # A Dict sorts its parts.
+    types, lengths = np.array([StepType.FIRST, StepType.TERMINAL], np.uint8), np.array([2])
+    zeros = dict(observations=np.zeros((2, 4), np.float32), last_observations=np.zeros((1, 4), np.float32), rewards=np.zeros(2))
+    spec = EnvSpec(cartpole.env_spec.observation_space, space)
+    env_spaces = GymSpaceWrapper(spec.observation_space), GymSpaceWrapper(space)
+    episodes = EpisodeBatch(spec, actions=actions, step_types=types, lengths=lengths, **zeros)
+    fitted = as_sampled(episodes, *env_spaces)
+    assert list(fitted.actions) == ["n", "turn_it"] and fitted.actions["n"].tolist() == [0, 2]
+    np.testing.assert_array_equal(fitted.actions["turn_it"], actions["turn.it"])
+    other = spaces.Dict({"turn.it": spaces.Box(-1, 2, (2,)), "n": spaces.Discrete(3, start=4)})
+    with pytest.raises(ValueError, match=r"actions\.turn_it of the data set are from -1.0 to 2.0, .* from -1.0 to 1.0"):
+        as_sampled(with_fields(episodes, env_spec=dataclasses.replace(spec, action_space=other)), *env_spaces)
+
+
+def test_actions_of_gymnasium_that_start_elsewhere_are_counted_from_0(cartpole):
+    algo = started(with_actions(cartpole, cartpole.actions + 7, spaces.Discrete(2, start=7)), "CartPole-v1")
+    stored = CompletedReplay(algo.replay_buffer).samples
+    assert set(stored.action[stored.reward != 0].tolist()) == {0, 1}
+
+
+ITEMS = spaces.Dict(b=spaces.Box(-1, 1, (2,)), a=spaces.Dict(y=spaces.Box(-9, 9, (1,)), x=spaces.Box(-9, 9, (3,))))
+
+
+class ItemsGymEnv(gymnasium.Env):
+    """Observations with parts; episodes have one step."""
+
+    observation_space, action_space = ITEMS, spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+
+def make_items():
+    return GymEnvWrapper(ItemsGymEnv())
+
+
+def on_items(change):
+    """A runner on observations with the parts of `ITEMS` that `change` has changed, and its algorithm."""
+    n = 6
+    whole = {"b": np.zeros((n, 2), np.float32), "a": {"y": np.ones((n, 1), np.float32), "x": np.full((n, 3), 2, np.float32)}}
+    observations = change(whole)
+    types = np.where(np.arange(n - 1) == n - 2, StepType.TERMINAL, StepType.MID)
+    path = dict(observations=observations, actions=np.arange(n - 1) % 2, rewards=np.zeros(n - 1), step_types=types)
+    algo, agent = DQN(), MultiInputDqnAgent()
+    sampler = SerialSampler(make_items, {}, batch_T=1, batch_B=1, eval_n_envs=1, eval_max_steps=10, max_decorrelation_steps=0)
+    dataset = EpisodeBatch.from_list(None, [path])
+    return OfflineRl(dataset=dataset, algo=algo, agent=agent, sampler=sampler, n_steps=2, seed=0), algo
+
+
+def test_parts_of_observations_may_be_in_any_order():
+    parts, algo = on_items(lambda o: {"a": dict(reversed(o["a"].items())), "b": o["b"]})
+    parts.startup()
+    try:
+        observation = algo.replay_buffer.sample_batch(50).agent_inputs.observation
+        assert (observation.b == 0).all() and (observation.a.y == 1).all() and (observation.a.x == 2).all()
+    finally:
+        parts.shutdown()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda o: {"a": o["a"]}, r"observations of the data set lack \['b'\]"),
+        (lambda o: {**o, "c": o["b"], "d": o["b"]}, r"observations of the data set have \['c', 'd'\] in excess"),
+        (lambda o: {**o, "a": {"x": o["a"]["x"], "z": o["b"]}}, r"observations.a of the data set lack \['y'\], and have \['z'\] in excess"),
+        (lambda o: o["b"], r"observations of the data set have no parts, and those of the environment have the parts \['b', 'a'\]"),
+        (lambda o: {**o, "b": {"x": o["b"]}}, r"observations.b of the data set have the parts \['x'\], and .* have no parts"),
+    ],
+    ids=["missing", "superfluous", "both", "array", "parts"],
+)
+def test_parts_that_differ_are_named(change, message):
+    parts, _ = on_items(change)
+    with pytest.raises(ValueError, match=message):
+        try:
+            parts.startup()
+        finally:
+            parts.shutdown()
+
+
+@pytest.mark.parametrize("interval", [0, 8])
+def test_algorithms_that_replay_sequences_are_refused(interval, cartpole):
+    algo = R2D1(batch_T=4, batch_B=2, warmup_T=0, store_rnn_state_interval=interval)
+    with pytest.raises(ValueError, match="R2D1 replays sequences .*: take an algorithm that replays transitions, such as DQN"):
+        runner(algo, MlpR2d1Agent(), cartpole, "CartPole-v1")
+
+
+def test_a_run_is_not_resumed_with_other_data(cartpole, tmp_path):
+    algo, agent = KINDS["bc"][1]()
+    run(runner(algo, agent, cartpole, "CartPole-v1", n_steps=10), tmp_path)
+    rewards = cartpole.rewards.copy()
+    rewards[3] += 1
+    algo, agent = KINDS["bc"][1]()
+    resumed = dict(n_steps=20, resume_from=tmp_path / "run_0")
+    message = (
+        rf"dataset, EpisodeBatch with .*{len(cartpole)}, 'episodes': {cartpole.n_episodes}, .*, is not the one .*: give that one again"
+    )
+    with pytest.raises(ValueError, match=message):
+        run(runner(algo, agent, with_fields(cartpole, rewards=rewards), "CartPole-v1", **resumed), tmp_path / "other")
+    algo, agent = KINDS["bc"][1]()
+    run(runner(algo, agent, with_fields(cartpole), "CartPole-v1", **resumed), tmp_path / "same")
+
+
+def test_a_snapshot_of_an_earlier_version_is_resumed(cartpole, tmp_path, monkeypatch):
+    def counters(self):
+        return dict(super(OfflineRl, self).counters(), draws=self.algo.replay_buffer.draws.state())
+
+    def final(n_steps, directory, **settings):
+        algo, agent = KINDS["dqn"][1]()
+        run(runner(algo, agent, cartpole, "CartPole-v1", n_steps=n_steps, **settings), directory)
+        return agent.state_dict()
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(OfflineRl, "counters", counters)
+        final(10, tmp_path / "parts")
+    resumed = final(20, tmp_path / "parts", resume_from=tmp_path / "parts" / "run_0")
+    torch.testing.assert_close(resumed, final(20, tmp_path / "whole"), rtol=0, atol=0)
 
 
 @learning

@@ -25,7 +25,7 @@ class BehaviorCloning(OffPolicyAlgorithm):
     Actions are in the units of the environment, so the agent must not rescale its actions to them. An agent that normalizes observations
     does it by the statistics of the data set, which `rlpyt.runners.offline_rl.OfflineRl` gives it.
 
-    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, except those of targets.
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, except those of targets, `discount` among them.
 
     Raises:
         ValueError: a setting is not possible.
@@ -40,7 +40,7 @@ class BehaviorCloning(OffPolicyAlgorithm):
     OptInfoCls: type = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
 
-    @checked(without=("n_step_return", "target_update_tau", "target_update_interval"))
+    @checked(without=("discount", "n_step_return", "target_update_tau", "target_update_interval"))
     def __init__(self, *, batch_size: int = 256, learning_rate: float = 3e-4, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(target_update_interval=_NEVER, **settings)

@@ -86,6 +86,7 @@ def test_the_learning_rate_follows_its_schedule():
     assert rates[0] == 0.5 and rates[5] == pytest.approx(0.25) and rates == sorted(rates, reverse=True)
 
 
-def test_there_are_no_settings_of_targets():
-    with pytest.raises(TypeError, match="BehaviorCloning has no setting 'n_step_return'"):
-        BehaviorCloning(n_step_return=2)
+@pytest.mark.parametrize("name, value", [("n_step_return", 2), ("discount", 0.5)])
+def test_there_are_no_settings_of_targets(name, value):
+    with pytest.raises(TypeError, match=f"BehaviorCloning has no setting '{name}'"):
+        BehaviorCloning(**{name: value})

@@ -29,8 +29,19 @@ IMAGE, REALS, NUMBERS = "an image", "real numbers", "integers with few values"
 
 
 def kind_of_input(space: Any) -> str:
-    """Return the kind of an innermost part of an observation space, as `MultiInputModel` treats it: IMAGE, REALS or NUMBERS."""
+    """Return the kind of an innermost part of an observation space, as `MultiInputModel` treats it: IMAGE, REALS or NUMBERS.
+
+    Raises:
+        ValueError: an array with three dimensions has other integers than images.
+    """
     shape, dtype = space.shape, np.dtype(space.dtype)
+    if len(shape) == 3 and dtype.kind in "iu" and dtype != np.uint8:
+        n, low = integers_of(space) or (0, np.zeros(1))
+        if np.min(low) < 0 or np.max(low + n) > 2:
+            raise ValueError(
+                f"Observations {tuple(shape)} of {dtype} have three dimensions, like images, but are neither uint8, nor floats in [0,1], "
+                "nor integers 0 and 1: convert them in the environment, or flatten them to vectors."
+            )
     if len(shape) == 3 or (len(shape) == 2 and dtype == np.uint8):
         return IMAGE
     integers = integers_of(space) if CompletedSpace(space).nvec is not None or shape == () else None
@@ -43,9 +54,10 @@ def kind_of_input(space: Any) -> str:
 class MultiInputModel(ImageModel):
     """Base of models for observations that are images, vectors or numbers, or structures (Dict, Tuple, Composite) of any of them.
 
-    - Arrays with three dimensions, and uint8 arrays with two, are images, [C,H,W] or [H,W]. Each has convolutions and a fully connected
-      layer that no other image shares. By default the convolutions are those of `rlpyt.models.pg.atari_ff_model.AtariFfModel`; for images
-      below 36 pixels, 16 and then 32 channels of 3x3 with padding 1, the second with stride 2.
+    - Arrays with three dimensions, and uint8 arrays with two, are images, [C,H,W] or [H,W]: uint8, floats in [0,1], or integers 0 and 1.
+      Each has convolutions and a fully connected layer that no other image shares. By default the convolutions are those of
+      `rlpyt.models.pg.atari_ff_model.AtariFfModel`; for images below 36 pixels, 16 and then 32 channels of 3x3 with padding 1, the second
+      with stride 2.
     - Single integers from 0 (Discrete, MultiDiscrete) are encoded one-hot.
     - All else is flattened. uint8 is scaled to [0,1].
     - Numbers and encodings together go through a multilayer perceptron.
@@ -123,6 +135,7 @@ class MultiInputModel(ImageModel):
         features, convs = [], iter(self.images)
         for kind, shape, leaf in zip(self._kinds, self._shapes, leaves):
             if kind == IMAGE:
+                leaf = leaf if leaf.dtype == torch.uint8 or leaf.is_floating_point() else leaf.float()
                 image, _ = self.image_batch(leaf if len(shape) == 3 else leaf.unsqueeze(-3))
                 features.append(next(convs)(image))
         if self.vector is not None:

@@ -216,3 +216,26 @@ def test_a_game_of_pictures_and_numbers_is_learned(AgentCls):
     ).train()
     assert np.mean(returns[:50]) < 0
     assert np.mean(returns[-100:]) > 0.7  # about -0.3 at random, 1 at best
+
+
+IMAGES_OF_BITS = [gymnasium.spaces.MultiBinary([3, 8, 8]), gymnasium.spaces.Box(0, 1, (3, 8, 8), np.int8)]
+
+
+@pytest.mark.parametrize("space", IMAGES_OF_BITS, ids=str)
+def test_planes_of_zeros_and_ones_are_images(space):
+    spaces = EnvSpaces(GymSpaceWrapper(space), FloatBox(-1, 1, (2,)))
+    agent = make(MultiInputFfAgent, spaces, model_kwargs=FF)
+    assert len(agent.model.images) == 1
+    observation, action, reward = inputs(spaces, 4)
+    bits = [agent.step(x, action, reward).agent_info.value for x in (observation, observation.float())]
+    assert torch.equal(*bits)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [gymnasium.spaces.Box(0, 255, (3, 8, 8), np.int64), gymnasium.spaces.MultiDiscrete(np.full((3, 8, 8), 4))],
+    ids=["box", "discrete"],
+)
+def test_other_integers_with_three_dimensions_are_refused_when_the_model_is_made(space):
+    with pytest.raises(ValueError, match=r"Observations \(3, 8, 8\) of int64 have three dimensions, like images, but are neither uint8"):
+        make(MultiInputFfAgent, EnvSpaces(GymSpaceWrapper(space), FloatBox(-1, 1, (2,))), model_kwargs=FF)

@@ -224,11 +224,15 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """Change gradients before clipping, for example average those that data-parallel models do not average."""
 
     def to_log(self, values: Sequence[torch.Tensor], samples: Any) -> tuple[torch.Tensor | Counted, ...]:
-        """Return values [n,...] of the samples as they are logged: without gradient, and `Counted` for steps of sequences."""
+        """Return values [n,...] of the samples as they are logged: without gradient, and `Counted` for steps of sequences.
+
+        Steps of sequences [T,B] become [T*B], so that every tenth of them may be any step of a sequence.
+        """
         if self.sequences is None:
             return tuple(value.detach() for value in values)
         valid = samples.valid  # [T,B]
-        return tuple(Counted(v.detach(), valid.view(*valid.shape, *[1] * (v.dim() - 2)).to(v).expand_as(v)) for v in values)
+        flat = [v.detach().flatten(0, 1) for v in values]
+        return tuple(Counted(v, valid.reshape(-1, *[1] * (v.dim() - 1)).to(v).expand_as(v)) for v in flat)
 
     # --- replay -------------------------------------------------------------------------------------------------------
 

@@ -364,7 +364,7 @@ def test_what_is_not_used_for_a_step_to_learn_from_may_be_anything(name, warmup_
 
 def test_what_is_logged_are_outputs_at_steps_to_learn_from():
     algo, agent = make("sac", batch_T=12)
-    batches = [sequences(algo, seed=seed, p_done=0.1) for seed in (0, 1)]
+    batches = [sequences(algo, seed=seed, p_done=0.1) for seed in (0, 1, 2)]
     batches.append(batches[0]._replace(valid=torch.zeros_like(batches[0].valid)))  # An update with nothing to learn.
     expected = {name: [] for name in ("q1", "q2", "piMu", "piLogStd", "qMeanDiff")}
     updates = []
@@ -375,14 +375,13 @@ def test_what_is_logged_are_outputs_at_steps_to_learn_from():
             mean_and_log_std = perceptron(agent.model.head, of_pi, 1).detach()
             rows[k, b] = [q1], [q2], mean_and_log_std[:A].tolist(), mean_and_log_std[A:].tolist()
             differences.append(abs(q1 - q2))
-        for k in (0, 10):  # Every tenth row is logged.
-            for b in range(B):
-                for name, values in zip(expected, rows.get((k, b), ())):
-                    expected[name] += values
+        for i in range(0, 12 * B, 10):  # Every tenth is logged.
+            for name, values in zip(expected, rows.get((i // B, i % B), ())):
+                expected[name] += values
         expected["qMeanDiff"] += [mean(differences)] if differences else []
         updates.append(algo.update(samples)[0])
     info = read_opt_info(algo.OptInfoCls, updates)
-    assert 10 < len(expected["q1"]) < 30 and len(expected["qMeanDiff"]) == 2
+    assert 10 < len(expected["q1"]) < 30 and len(expected["qMeanDiff"]) == 3
     assert {name: getattr(info, name) for name in expected} == {name: pytest.approx(values) for name, values in expected.items()}
 
 

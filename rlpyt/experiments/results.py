@@ -137,9 +137,13 @@ class Row:
         return bool(run.returns) and run.taken >= self.n_steps
 
     def put(self, run: Run) -> None:
-        """Add a run, in the place of an earlier one with the same seed that got no further."""
+        """Add a run, in the place of an earlier one with the same seed that got no further. One without any return replaces no complete one."""
+
+        def progress(run: Run) -> tuple[bool, int]:
+            return self.is_complete(run), run.taken
+
         by_seed = {other.seed: other for other in self.runs}
-        if run.seed not in by_seed or by_seed[run.seed].taken <= run.taken:
+        if run.seed not in by_seed or progress(by_seed[run.seed]) <= progress(run):
             by_seed[run.seed] = run
         self.runs = [by_seed[seed] for seed in sorted(by_seed)]
 

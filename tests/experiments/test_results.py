@@ -149,6 +149,8 @@ def test_a_run_takes_the_place_of_one_that_got_less_far_also_if_its_last_rows_ha
     row.put(Run(0, [50], [9.0], end=100))
     row.put(Run(0, [75], [8.0]))
     assert list(row.scores) == [9]
+    row.put(Run(0, [], [], end=100))
+    assert list(row.scores) == [9], "one that has no return at all"
 
 
 def test_a_row_tells_the_seconds_of_its_fastest_complete_run():

@@ -87,6 +87,7 @@ class PPO(OnPolicyAlgorithm):
     clip_value_loss: bool
     target_kl: float | None
     desired_kl: float
+    _has_warned = False
     _adapted = 1.0  # The current factor of the initial learning rate, for "adaptive".
 
     @checked(
@@ -115,15 +116,6 @@ class PPO(OnPolicyAlgorithm):
         save__init__args(locals())
         super().__init__(**settings)
         self._ratio_clip = ratio_clip  # At the start of the run.
-
-    def check_settings(self) -> None:
-        """Also refuse to adapt the learning rate to a divergence that is always 0."""
-        super().check_settings()
-        if self.lr_schedule == "adaptive" and self.epochs * self.minibatches == 1 and not self.corrects_lag:
-            raise ValueError(
-                f'{type(self).__name__}: lr_schedule="adaptive" needs several updates on each batch. With epochs=1 and minibatches=1 the '
-                "divergence is 0: it is measured before each update."
-            )
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Also check the size of minibatches.
@@ -272,6 +264,15 @@ class PPO(OnPolicyAlgorithm):
     def _adapt_rate(self, opt_info: Any) -> None:
         """Change the learning rate of the next iteration by the divergence of this one, with `lr_schedule="adaptive"`."""
         if self.lr_schedule != "adaptive" or not opt_info.approxKl:
+            return
+        if self.epochs * self.minibatches == 1 and self.policy_lag == 0:
+            if not self._has_warned:
+                warnings.warn(
+                    f'{type(self).__name__}: lr_schedule="adaptive" leaves the learning rate as it is. It needs several updates on each '
+                    "batch: with epochs=1 and minibatches=1 the divergence, which is measured before each update, is 0.",
+                    stacklevel=2,
+                )
+            self._has_warned = True
             return
         kl = sum(opt_info.approxKl) / len(opt_info.approxKl)
         if self.world_size > 1:

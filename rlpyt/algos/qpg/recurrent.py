@@ -37,7 +37,7 @@ class TrainedSequences(Sequences):
 
     A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
     first step on, behind blank rows, and the states are zeros there. An episode that begins with the sequence, where the stored states are
-    zeros, has no warm-up either in half of these sequences. Steps whose target would bootstrap from the end of a truncated episode do not
+    zeros, has no warm-up either in the first half of a batch. Steps whose target would bootstrap from the end of a truncated episode do not
     count.
 
     Algorithms have its arguments as settings, and:
@@ -111,8 +111,8 @@ def first_rows(
     """Return whether training begins with an episode [B], and its first row [B].
 
     It begins after the last episode that ends within the warm-up, and after blank rows that follow. If only blank rows follow, it begins
-    with the episode that starts the sequence. If no episode ends within the warm-up, it begins after that, or, in every second one of the
-    sequences that an episode starts, with this episode. (In all of these, steps behind the first batch_T might never be trained on.)
+    with the episode that starts the sequence. If no episode ends within the warm-up, it begins after that, or, if an episode starts a
+    sequence of the first half of the batch, with this episode. (In all of them, steps behind the first batch_T might never be trained on.)
 
     Args:
         done: [L,B].
@@ -129,8 +129,8 @@ def first_rows(
         following = torch.where(stays.any(dim=0), stays.int().argmax(dim=0), L)
         first = torch.where(begun, following, first)
     if starts is not None:
-        is_even = torch.arange(B, device=done.device) % 2 == 0
-        from_start = starts & torch.where(begun, first == L, is_even)
+        in_first_half = torch.arange(B, device=done.device) < B // 2
+        from_start = starts & torch.where(begun, first == L, in_first_half)
         begun, first = begun | from_start, torch.where(from_start, 0, first)
     return begun, first
 

@@ -16,7 +16,7 @@ from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, every_tenth
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.models.batch_renorm import has_batch_renorm
-from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.misc import has_all, is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
 from rlpyt.utils.tensor import mean_huber, mean_of_valid, smaller
@@ -195,7 +195,8 @@ class SAC(SoftActorCritic):
             ValueError: it cannot.
         """
         super()._prepare(agent, *args, **kwargs)
-        if not self.renormalizes and is_of_rlpyt(type(self)) and any(map(has_batch_renorm, agent.named_models().values())):
+        models = agent.named_models().values() if has_all(agent, "named_models") else ()
+        if not self.renormalizes and is_of_rlpyt(type(self)) and any(map(has_batch_renorm, models)):
             raise ValueError(
                 f"{type(self).__name__} cannot train networks with batch_renorm=True: use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC, whose "
                 "targets leave their statistics alone."

@@ -392,10 +392,16 @@ def test_an_adaptive_rate_has_limits(desired_kl, factor):
     assert rate == pytest.approx(1e-3 * factor)
 
 
-def test_a_rate_cannot_adapt_to_the_divergence_before_the_only_update():
-    with pytest.raises(ValueError, match='lr_schedule="adaptive" needs several updates on each batch'):
-        PPO(lr_schedule="adaptive", epochs=1, minibatches=1)
-    Appo(lr_schedule="adaptive", epochs=1, minibatches=1)  # Its divergence is that from an older policy.
+@pytest.mark.parametrize("AlgoCls", [PPO, Appo])
+def test_a_rate_does_not_adapt_to_the_divergence_before_the_only_update(AlgoCls):
+    algo = start(AlgoCls(lr_schedule="adaptive", epochs=1, minibatches=1, learning_rate=0.01), MlpFfAgent(), T, B)
+    samples = random_samples(algo.agent, T, B)
+    with pytest.warns(UserWarning, match='"adaptive" leaves the learning rate as it is. It needs several updates on each batch'):
+        rates = [algo.optimize_agent(itr, samples).learningRate[0] for itr in range(3)]
+    assert rates == [0.01] * 3
+    algo.policy_lag = 1  # Now the divergence is that from an older policy.
+    algo.optimize_agent(3, samples)
+    assert algo.optimize_agent(4, samples).learningRate[0] != 0.01
 
 
 @pytest.mark.parametrize("lr_schedule", ["constant", "linear", "adaptive"])

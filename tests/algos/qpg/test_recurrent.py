@@ -154,7 +154,7 @@ def first_trained(algo, samples, b):
     first, L = (ends[-1] + 1 if ends else algo.warmup_T), algo.warmup_T + algo.batch_T
     while ends and first < L and samples.done[first, b] and not samples.valid[first, b]:
         first += 1
-    if starts(samples, b) and (first == L if ends else b % 2 == 0):
+    if starts(samples, b) and (first == L if ends else b < samples.done.shape[1] // 2):
         return 0, True
     return first, bool(ends)
 
@@ -565,7 +565,7 @@ def test_with_unchanged_networks_the_warm_up_ends_in_the_states_that_the_agent_h
     for i, (t, b) in enumerate(drawn):
         ends = [k for k in range(3) if done[t + k, b]]
         is_start = t == 0 or done[t - 1, b]
-        first = t + (ends[-1] + 1 if ends else 0 if is_start and i % 2 == 0 else 3)
+        first = t + (ends[-1] + 1 if ends else 0 if is_start and i < len(drawn) // 2 else 3)
         begun += bool(ends)
         for leaf, stored, expected in zip(
             buffer_leaves(trained.agent_inputs.init_rnn_state), buffer_leaves(batch.init_rnn_state), all_states, strict=True

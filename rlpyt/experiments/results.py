@@ -137,7 +137,7 @@ class Row:
         return bool(run.returns) and run.taken >= self.n_steps
 
     def put(self, run: Run) -> None:
-        """Add a run, in the place of an earlier one with the same seed that got no further. One without any return replaces no complete one."""
+        """Add a run, in the place of an earlier one with the same seed that got no further. One without any return replaces none."""
 
         def progress(run: Run) -> tuple[bool, int]:
             return self.is_complete(run), run.taken

@@ -206,6 +206,26 @@ def is_gym_vector(env: Any) -> bool:
     return has_all(env, "num_envs", "single_observation_space")
 
 
+class _Options(dict):
+    """Options of a reset that can be looked up, and popped again, after they were popped.
+
+    Gymnasium's vectors pop the mask from the options, where wrappers around them, such as RecordEpisodeStatistics, look for it later. The
+    environments in the vector, which get the options next, should not see it when they go through these.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(options)
+        self._popped: dict[str, Any] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._popped or super().__contains__(key)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        if key not in self._popped and super().__contains__(key):
+            self._popped[key] = super().pop(key)
+        return self._popped[key] if key in self._popped else super().pop(key, *default)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Gymnasium
 # ---------------------------------------------------------------------------------------------------------------------
@@ -357,7 +377,7 @@ class GymVectorEnv(VectorEnv):
             observation, _ = self.env.reset(seed=None if seeds is None else self._reset_seed(seeds))
             self._observation_space.convert_into(observation, observation_out)
             return
-        observation, _ = self.env.reset(options={"reset_mask": np.array(which, bool)})
+        observation, _ = self.env.reset(options=_Options(reset_mask=np.array(which, bool)))
         scratch = self._scratch()
         self._observation_space.convert_into(observation, scratch)
         for row, out in zip(buffer_leaves(scratch), buffer_leaves(observation_out), strict=True):

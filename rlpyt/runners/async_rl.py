@@ -316,11 +316,11 @@ class AsyncRlMixin(RunnerMixin):
         interrupt, pool, lines = self._interruptible(), running(self._pool), running(self._lines)
         while True:
             self._take_in()
-            if interrupt.is_overdue:
-                raise Overdue
             if self._n_sampling == 0 and self.n_copied >= lines.n_batches[0]:
                 self._ended = True
                 return False
+            if interrupt.is_overdue:  # An optimization that takes long does not count as waiting: all may have ended meanwhile.
+                raise Overdue
             if self._may_train():
                 if self.stop_reason is None:
                     return True

@@ -58,7 +58,7 @@ def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
     """Return the snapshot of a run after iteration `itr` and its row of the log, without the replay buffer."""
     states = {name: part.state_dict() for name, part in run.parts().items()}
     documented = {name: states.pop(name) for name in _DOCUMENTED}
-    log = dict(n_rows=logger.n_rows(), best_score=logger.best_score())
+    log = dict(n_rows=logger.n_rows(), best_score=logger.best_score(states["runner"].get("score")))
     return dict(
         itr=itr,
         cum_steps=cum_steps,

@@ -779,7 +779,7 @@ class MinibatchRlEval(MinibatchRlBase):
         with self._iterations() as itrs:
             if self.resume_from is None:
                 with logger.prefix("itr #0 "):
-                    self.log_diagnostics(0, *self.evaluate_agent(0))
+                    self.log_diagnostics(0, *self._complete(self.evaluate_agent(0)))
                 self._row_itr = -1  # It came before iteration 0.
             for itr in itrs:
                 self.run_iteration(itr)
@@ -787,7 +787,11 @@ class MinibatchRlEval(MinibatchRlBase):
                     evaluation = self.evaluate_agent(itr)
                     if pause_at() is not None and self._is_told(self._interruptible()):
                         break  # The evaluation may be incomplete, see `finish_interrupted`.
-                    self.log_diagnostics(itr, *evaluation)
+                    self.log_diagnostics(itr, *self._complete(evaluation))
+
+    def _complete(self, evaluation: tuple[list, float]) -> tuple[list, float]:
+        """Return an evaluation, or one without episodes if a signal may have cut it short: only short episodes would be in it."""
+        return ([], 0.0) if self._is_told(self._interruptible()) else evaluation
 
     def evaluate_agent(self, itr: int) -> tuple[list, float]:
         """Play evaluation episodes, once learning has begun; return their TrajInfos and the seconds it took."""

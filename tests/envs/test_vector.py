@@ -23,6 +23,7 @@ from rlpyt.envs.vector import (
     make_ale,
     make_envpool,
 )
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.buffer import buffer_from_example
 from rlpyt.utils.seed import env_seed
@@ -106,6 +107,28 @@ def test_infos_that_appear_only_at_the_end_of_episodes_need_an_example(mode):
         assert infos.length.tolist() == [3 * is_end] * 2 and infos.episode.l.tolist() == [3 * is_end] * 2
         np.testing.assert_allclose(infos.episode.r, 2.0 * is_end)
         assert infos.step.tolist() == [t + 1] * 2
+
+
+@pytest.mark.parametrize("CollectorCls", [CpuResetCollector, CpuWaitResetCollector])
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_statistics_of_episodes_are_those_of_the_sampler(mode, CollectorCls):
+    def wrapped(num_envs):
+        vector = gymnasium.vector.SyncVectorEnv(
+            [functools.partial(GymCounting, lengths=(3 + i,)) for i in range(num_envs)], autoreset_mode=mode
+        )
+        vector = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
+        return GymVectorEnv(vector, info_example=dict(length=0, episode=dict(r=0.0, l=0)))
+
+    sampler = SerialSampler(VectorEnvs(wrapped), {}, batch_T=4, batch_B=3, max_decorrelation_steps=0, CollectorCls=CollectorCls)
+    sampler.initialize(RandomAgent(), seed=3)
+    own, theirs = [], []
+    for itr in range(9):
+        samples, infos = sampler.obtain_samples(itr)
+        lengths = samples.env.env_info.episode.l
+        theirs += lengths[lengths > 0].tolist()
+        own += [info["Length"] for info in infos]
+    sampler.shutdown()
+    assert sorted(own) == sorted(theirs) and len(set(own)) == 3
 
 
 def test_a_vector_without_lists_of_seeds_gets_the_first_one():

@@ -1,5 +1,6 @@
 """Signals at any moment of a run. Many more trials: ``python tests/signal_trials.py``."""
 
+import csv
 import os
 import signal
 import sys
@@ -77,6 +78,28 @@ def test_where_an_evaluation_hangs_the_iteration_before_it_is_the_last_one(tmp_p
     assert end.value.code == 143 and torch.load(f"{run_dir}/params.pkl", weights_only=True)["cum_steps"] == 100
     rows = Path(run_dir, "progress.csv").read_text().splitlines()
     assert len(rows) == 1 + 2
+
+
+def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_is_not_the_best(tmp_path, capsys):
+    runner = build(SerialSampler, tmp_path / "hung", MinibatchRlEval)
+    runner.sampler.env_kwargs = runner.sampler.eval_env_kwargs = dict(fail_in="nothing")
+    evaluate, n_episodes = runner.sampler.evaluate_agent, []
+
+    def interrupted(itr):
+        infos = evaluate(itr)
+        if itr > 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        n_episodes.append(len(infos))
+        return infos
+
+    runner.sampler.evaluate_agent = interrupted
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="best") as run_dir, pytest.raises(SystemExit):
+        runner.train()
+    assert n_episodes[-1] > 0 and len(n_episodes) == 2
+    rows = list(csv.DictReader(Path(run_dir, "progress.csv").open()))
+    assert [float(row["Diagnostics/TrajsInEval"]) > 0 for row in rows] == [True, False]
+    assert not Path(run_dir, "best.pkl").exists() or torch.load(f"{run_dir}/best.pkl", weights_only=True)["cum_steps"] == 0
+    assert "no evaluation episode was completed" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number, ended", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])

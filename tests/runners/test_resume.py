@@ -385,6 +385,7 @@ def test_the_best_snapshot_is_kept(tmp_path):
     best = torch.load(tmp_path / "run_0" / "best.pkl", weights_only=True)
     returns = [float(row["ReturnAverage"]) for row in rows(tmp_path)]
     assert best["cum_steps"] == 256 * (1 + returns.index(max(returns)))
+    assert best["run"]["best_score"] == max(returns), "a resumed run replaces it only by a better one"
     assert (tmp_path / "run_0" / "params.pkl").is_file()
 
 

@@ -62,6 +62,7 @@ class _State:
     text_outputs: list[str] = field(default_factory=list)  # absolute paths
     tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
     held_outputs: dict[str, CsvTable] = field(default_factory=dict)
+    earlier_rows: dict[str, int] = field(default_factory=dict)  # of tables that were added before this run
     warned: dict[str, str] = field(default_factory=dict)  # reported problems that last, e.g. path -> error
     keep: ByIteration = field(default_factory=ByIteration)  # which snapshots are kept
     snapshot_dir: str | None = None
@@ -91,6 +92,7 @@ class _State:
             state.text_outputs = list(self.text_outputs)
             state.tabular_outputs = dict(self.tabular_outputs)
             state.held_outputs = dict(self.held_outputs)
+            state.earlier_rows = {path: table.n_rows for path, table in {**self.held_outputs, **self.tabular_outputs}.items()}
             state.tf_summary_dir, state.tf_summary_writer = self.tf_summary_dir, self.tf_summary_writer
         return state
 
@@ -399,16 +401,20 @@ def hold_tabular_output(file_name: str | os.PathLike) -> None:
 
 def n_rows() -> int:
     """Return the number of rows in the tables of this run, without rows that could not be written."""
-    return max((table.n_rows for table in _state.tabular_outputs.values()), default=0)
+    return max((table.n_rows - _state.earlier_rows.get(path, 0) for path, table in _state.tabular_outputs.items()), default=0)
 
 
 def continue_rows(path: str | os.PathLike, n: int) -> None:
-    """Begin the still empty tables of this run with the first `n` rows of the CSV file of the run that it continues."""
+    """Begin the still empty tables of this run with the first `n` rows of the CSV file of the run that it continues.
+
+    Tables that a user added earlier have rows of other runs, which stay.
+    """
     if n and not os.path.exists(path):
         warn(f"{path} is missing: the table of this run begins with the resumed part.")
         return
     for table in _state.tabular_outputs.values():
-        try_to_write(table.path, lambda table=table: table.continue_from(path, n))
+        if table.n_rows == 0:
+            try_to_write(table.path, lambda table=table: table.continue_from(path, n))
 
 
 def _tabular_output(file_name: str | os.PathLike) -> CsvTable:
@@ -604,9 +610,10 @@ def save_itr_params(itr: int, params: Any, force: bool = False, score: float | N
     return _store().save(itr, params, try_to_write, force, score)
 
 
-def best_score() -> float:
-    """Return the highest score among the saved snapshots of this run."""
-    return _state.keep.best_score
+def best_score(score: float | None = None) -> float:
+    """Return the highest score among the saved snapshots of this run, and in mode "best" one that is about to be saved with `score`."""
+    keep = _state.keep
+    return score if keep.mode == "best" and score is not None and score > keep.best_score else keep.best_score
 
 
 def set_best_score(score: float) -> None:

@@ -145,6 +145,23 @@ def test_outputs_added_by_hand_stay_for_all_runs(tmp_path):
     assert "run 0" in text and "run 1" in text and [row["a"] for row in read(tmp_path / "all.csv")] == ["0", "1"]
 
 
+def test_a_resumed_run_leaves_tables_alone_that_have_rows_of_other_runs(tmp_path):
+    with logger.new_run():
+        logger._state.in_run = False
+        logger.add_tabular_output(tmp_path / "all.csv")
+        for run_ID in (0, 1):
+            with logger_context(tmp_path, run_ID, "x"):
+                for a in range(3 - run_ID):
+                    log_row(a=a)
+                assert logger.n_rows() == 3 - run_ID
+        with logger_context(tmp_path, 2, "x") as run_dir:
+            logger.continue_rows(tmp_path / "run_1" / "progress.csv", 1)
+            assert logger.n_rows() == 1
+            log_row(a=9)
+    assert [row["a"] for row in read(tmp_path / "all.csv")] == ["0", "1", "2", "0", "1", "9"]
+    assert [row["a"] for row in read(f"{run_dir}/progress.csv")] == ["0", "9"]
+
+
 def test_files_of_an_earlier_run_are_kept_under_another_name(tmp_path, capsys):
     for i in range(3):
         with logger_context(tmp_path, 0, "x", dict(i=i), snapshot_mode="last+gap") as run_dir:

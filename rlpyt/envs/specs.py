@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from math import prod
@@ -176,16 +176,22 @@ def parts_by_key(space: Any, keys: Any) -> dict:
     return {key if key in keys else name: part for (key, part), name in zip(parts.items(), field_names(parts))}
 
 
-def _as_wrapped(space: Any) -> Any:
+def map_parts(function: Callable[[Any, Any], Any], space: Any, tree: Tree) -> Tree:
+    """Apply ``function(part of the space, array)`` to each array of a batch of elements of `space`."""
+    if isinstance(tree, dict):
+        parts = parts_by_key(space, tree)
+        return {key: map_parts(function, parts[key], part) for key, part in tree.items()}
+    return function(space, tree)
+
+
+def as_wrapped(space: Any) -> Any:
+    """Return a space of rlpyt as it is, and one of Gymnasium in a `GymSpaceWrapper`."""
     return space if is_space(space) else GymSpaceWrapper(space, name="action")
 
 
 def _for_envs(space: Any, form: ActionForm, actions: Tree) -> Tree:
     """Return actions as environments with this action space get them."""
-    if isinstance(actions, dict):
-        parts = parts_by_key(space, actions)
-        return {key: _for_envs(parts[key], form, part) for key, part in actions.items()}
-    return for_envs(_as_wrapped(space), form)(actions)
+    return map_parts(lambda part, array: for_envs(as_wrapped(part), form)(array), space, actions)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -277,7 +283,7 @@ class EnvSpec(InOutSpec):
 
         It differs only if the agent rescales or clips actions for this action space (``rescale_actions``, ``clip_actions``).
         """
-        form = effective(_as_wrapped(self.action_space), ActionForm.of(agent)) if any(ActionForm.of(agent)) else ActionForm()
+        form = effective(as_wrapped(self.action_space), ActionForm.of(agent)) if any(ActionForm.of(agent)) else ActionForm()
         return self if form == self.action_form else replace(self, action_form=form)
 
     def for_envs(self, actions: Tree) -> Tree:

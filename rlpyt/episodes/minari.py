@@ -11,7 +11,7 @@ import numpy as np
 
 from rlpyt.envs.adapters import gymnasium_space
 from rlpyt.envs.base import CompletedSpec
-from rlpyt.envs.specs import EnvSpec, StepType, parts_by_key, sub_spaces
+from rlpyt.envs.specs import EnvSpec, StepType, map_parts, sub_spaces
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.extras import import_error
@@ -145,11 +145,12 @@ def _start(space: Any) -> Any:
 
 def _from_start(space: Any, tree: Tree) -> Tree:
     """Return elements [n,...] of a space as those of its `_gymnasium_space`."""
-    if isinstance(tree, dict):
-        parts = parts_by_key(space, tree)
-        return {key: _from_start(parts[key], part) for key, part in tree.items()}
-    start = _start(space)
-    return tree + start if np.any(start) else tree
+
+    def shifted(part: Any, array: Any) -> Any:
+        start = _start(part)
+        return array + start if np.any(start) else array
+
+    return map_parts(shifted, space, tree)
 
 
 def _has_images(batch: EpisodeBatch) -> bool:

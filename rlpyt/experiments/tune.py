@@ -111,8 +111,8 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
         if not (is_ and "." in name):
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=log_uniform(1e-4,1e-2).")
         (ranges if looks_like_range(text) else constants).append(setting)
-    names = [setting.partition("=")[0].strip() for setting in settings]
-    for name in (setting.partition("=")[0].strip() for setting in ranges):
+    names, with_range = ([setting.partition("=")[0].strip() for setting in some] for some in (settings, ranges))
+    for name in with_range:
         if names.count(name) > 1:
             raise ValueError(f"{name} is given {names.count(name)} times, and has a range: give it once.")
         if name in _LENGTHS:

@@ -113,7 +113,7 @@ class MultiInputModel(ImageModel):
         size = n_reals + sum(encoding.dim for encoding in self._encodings)
         self.images = torch.nn.ModuleList(images)
         self.vector = MlpModel(size, vector_sizes) if size else None
-        self.n_features = sum(part.output_size for part in (*images, self.vector) if part is not None)
+        self.n_features = sum(layers.output_size for layers in self.feature_layers())
 
     def _conv(self, space: Any, shape: Sequence[int], sizes: Sequence[int] | int, is_set: bool) -> Conv2dHeadModel:
         if shape[2] <= _MOST_CHANNELS < min(shape[:2]):
@@ -124,7 +124,7 @@ class MultiInputModel(ImageModel):
         is_small = min(shape[1:]) < _SMALL_IMAGE and not is_set
         return Conv2dHeadModel(shape, hidden_sizes=sizes, **(_CONV_OF_SMALL_IMAGES if is_small else self.conv_settings))
 
-    def feature_layers(self) -> list[torch.nn.Module]:
+    def feature_layers(self) -> list[Any]:
         """Return the modules that compute features: of each image, and of all that is not in images, if there is any."""
         return [*self.images, *([] if self.vector is None else [self.vector])]
 

@@ -10,8 +10,7 @@ import torch
 from rlpyt.algos.base import normalization_of, start_targets
 from rlpyt.algos.qpg.base import CompletedQAgent
 from rlpyt.algos.replay import ReplayAlgorithm
-from rlpyt.envs.base import is_space
-from rlpyt.envs.specs import parts_by_key, sub_spaces
+from rlpyt.envs.specs import as_wrapped, map_parts, parts_by_key, sub_spaces
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.minari import from_minari
 from rlpyt.replays.base import CompletedReplay
@@ -19,7 +18,6 @@ from rlpyt.replays.episode import EpisodeReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.runners.protocols import CompletedAlgorithm, CompletedSampler
 from rlpyt.spaces.base import CompletedSpace
-from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.parts import integers_of
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.digests import digests, together
@@ -227,11 +225,12 @@ def _ordered(name: str, tree: Tree, example: Tree) -> Tree:
 
 def _counted_from_0(tree: Tree, space: Any) -> Tree:
     """Return elements [n,...] of a space, but count those of Gymnasium's Discrete and MultiDiscrete from 0."""
-    if isinstance(tree, dict):
-        parts = parts_by_key(space, tree)
-        return {key: _counted_from_0(part, parts[key]) for key, part in tree.items()}
-    start = CompletedSpace(space).start
-    return tree - start if np.any(start) else tree
+
+    def shifted(part: Any, array: Any) -> Any:
+        start = CompletedSpace(part).start
+        return array - start if np.any(start) else array
+
+    return map_parts(shifted, space, tree)
 
 
 def _check_actions(name: str, actions: Tree, space: Any, recorded: Any) -> None:
@@ -258,7 +257,7 @@ def _check_actions(name: str, actions: Tree, space: Any, recorded: Any) -> None:
 
 def _bounds(space: Any) -> np.ndarray | None:
     """Return the smallest and the largest element of a space, as rlpyt counts them [2,...]; None if there are none."""
-    space = space if is_space(space) else GymSpaceWrapper(space)
+    space = as_wrapped(space)
     integers, completed = integers_of(space), CompletedSpace(space)
     if integers is not None:
         n, first = integers

@@ -613,7 +613,7 @@ def save_itr_params(itr: int, params: Any, force: bool = False, score: float | N
 def best_score(score: float | None = None) -> float:
     """Return the highest score among the saved snapshots of this run, and in mode "best" one that is about to be saved with `score`."""
     keep = _state.keep
-    return score if keep.mode == "best" and score is not None and score > keep.best_score else keep.best_score
+    return score if score is not None and keep.is_best(score) else keep.best_score
 
 
 def set_best_score(score: float) -> None:

@@ -49,8 +49,11 @@ class ByIteration(Policy):
     def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
         is_overwritten = self.mode in ("last", "last+gap", "best")
         is_numbered = self.mode == "all" or (self.mode == "gap" and force) or ("gap" in self.mode and self._is_gap_over(itr))
-        is_best = self.mode == "best" and score is not None and score > self.best_score
-        return ["params.pkl"] * is_overwritten + [f"itr_{itr}.pkl"] * is_numbered + ["best.pkl"] * is_best
+        return ["params.pkl"] * is_overwritten + [f"itr_{itr}.pkl"] * is_numbered + ["best.pkl"] * self.is_best(score)
+
+    def is_best(self, score: float | None) -> bool:
+        """Return whether a snapshot with this score is one for best.pkl."""
+        return self.mode == "best" and score is not None and score > self.best_score
 
     def _is_gap_over(self, itr: int) -> bool:
         return itr == 0 or (itr + 1) // self.gap > (self.last_itr + 1) // self.gap

@@ -22,6 +22,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
 N_STARTUP_TRIALS = 10
+FAILURES = (AssertionError, ValueError)  # such as NaNs of a large learning rate
 N_EVAL_EPISODES = 5
 N_EPISODES = 20  # of the score after training again, as in ours
 GAMMAS = [0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999]
@@ -106,7 +107,7 @@ def search(task, seed, seconds, steps, n_evaluations):
         callback = Evaluations(trial, eval_env, steps / n_evaluations, deadline)
         try:
             make_model(task, TASKS[task][3](trial), seed).learn(steps, callback=callback)
-        except (AssertionError, ValueError) as error:  # Such as NaNs of a large learning rate.
+        except FAILURES as error:
             raise optuna.TrialPruned from error
         if callback.is_late:
             study.stop()
@@ -128,9 +129,12 @@ def best_of(study):
 
 
 def trained_score(task, settings, seed, steps):
-    """Mean return after training."""
+    """Mean return after training; NaN if training fails."""
     model = make_model(task, settings, seed)
-    model.learn(steps)
+    try:
+        model.learn(steps)
+    except FAILURES:
+        return float("nan")
     score, _ = evaluate_policy(model, make_vec_env(TASKS[task][1], N_EPISODES // 2, seed=seed + 10_000), N_EPISODES, deterministic=True)
     return float(score)
 

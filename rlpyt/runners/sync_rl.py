@@ -16,6 +16,7 @@ import copy
 import gc
 import os
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -234,10 +235,9 @@ class SyncRlMixin(RunnerMixin):
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """See the base class. Trajectories of other ranks are counted when the next row is logged."""
-        if self.rank > 0:
-            self._own_infos.extend(traj_infos)
-            return
-        super().store_diagnostics(itr, traj_infos, opt_info)
+        self._own_infos.extend(traj_infos)
+        if self.rank == 0:
+            super().store_diagnostics(itr, traj_infos, opt_info)
 
     def initialize_logging(self) -> None:
         self._own_infos: list = []
@@ -250,7 +250,7 @@ class SyncRlMixin(RunnerMixin):
         own, self._own_infos = self._own_infos, []
         dist.gather_object(own, gathered, dst=0, group=self._control)
         if gathered is not None:
-            self.take_in([info for infos in gathered for info in infos])
+            self.take_in(gathered)
             super().log_diagnostics(itr, *args, **kwargs)
         elif itr >= self.min_itr_learn - 1:
             self.save_itr_snapshot(itr)
@@ -289,9 +289,9 @@ class SyncRlMixin(RunnerMixin):
         snapshot["run"]["ranks"] = self._states
         return snapshot
 
-    def take_in(self, traj_infos: list) -> None:
-        """Count trajectories of other ranks. Only rank 0 calls this."""
-        self.diagnostics.count_trajs(len(traj_infos))
+    def take_in(self, of_ranks: list[list]) -> None:
+        """Count the trajectories of other ranks since the last row, given those `of_ranks`. Only rank 0 calls this."""
+        self.diagnostics.count_trajs(sum(map(len, of_ranks[1:])))
 
     def shutdown(self) -> None:
         """See the base class. Also unwrap the models, so that the group can end."""
@@ -304,10 +304,13 @@ class SyncRlMixin(RunnerMixin):
 class SyncRl(SyncRlMixin, MinibatchRl):
     """Data-parallel training that measures performance by the trajectories of all processes."""
 
-    def take_in(self, traj_infos: list) -> None:
-        """See the base class. Add the trajectories to the window of the latest ones."""
-        super().take_in(traj_infos)
-        self._traj_infos.extend(traj_infos)
+    def take_in(self, of_ranks: list[list]) -> None:
+        """See the base class. Mix the trajectories of all ranks in the window of the latest ones, in the order in which they ended."""
+        super().take_in(of_ranks)
+        for _ in range(min(len(of_ranks[0]), len(self._traj_infos))):  # Rank 0 has added its own already.
+            self._traj_infos.pop()
+        part_of_time = [(i / len(infos), info) for infos in of_ranks for i, info in enumerate(infos, 1)]
+        self._traj_infos.extend(info for _, info in sorted(part_of_time, key=itemgetter(0)))
 
 
 class SyncRlEval(SyncRlMixin, MinibatchRlEval):

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -126,6 +128,17 @@ def test_two_ranks_are_one_process_with_twice_the_batch(settings, tmp_path):
     for name in ("CumSteps", "CumCompletedTrajs", "CumUpdates"):
         assert [row[f"Diagnostics/{name}"] for row in two] == [row[f"Diagnostics/{name}"] for row in one]
     assert [float(row["ReturnAverage"]) for row in two] == pytest.approx([float(row["ReturnAverage"]) for row in one])
+
+
+def test_the_window_has_the_latest_trajectories_of_all_ranks():
+    runner = object.__new__(SyncRl)
+    runner.diagnostics, runner._traj_infos = SimpleNamespace(count_trajs=lambda n: counted.append(n)), deque(maxlen=6)
+    counted = []
+    runner._traj_infos.extend(["before", "before", *(f"0.{i}" for i in range(4))])  # Rank 0 adds its own while it samples.
+    runner.take_in([[f"0.{i}" for i in range(4)], [f"1.{i}" for i in range(8)], ["2.0"], []])
+    assert list(runner._traj_infos) == ["0.2", "1.5", "1.6", "0.3", "1.7", "2.0"] and counted == [9]
+    runner.take_in([[], ["1.8"]])
+    assert list(runner._traj_infos) == ["1.5", "1.6", "0.3", "1.7", "2.0", "1.8"]
 
 
 @full

@@ -311,8 +311,9 @@ class MultiEnvWrapper(_OtherSpec):
         return _append(observation, self._one_hots[self._active or 0]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
 
     def seed(self, seed: int) -> None:
-        """Seed the choice of tasks and each environment, all differently."""
+        """Seed the choice of tasks and each environment, all differently. The next reset chooses as the first one does."""
         own, spaces_seed, *seeds = child_seeds(seed, self.num_tasks + 2)
+        self._active = None  # What samplers have tried before they seed does not count: tasks in turn begin with the first.
         self._rng = np.random.default_rng(own)
         for env, env_seed in zip(self._envs, seeds):
             env.seed(env_seed)

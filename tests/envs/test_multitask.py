@@ -180,6 +180,15 @@ def test_every_reset_chooses_the_next_environment():
         assert steps[0].env_info["task_id"] == i and steps[0].env_info["task_name"] == "abc"[i]
 
 
+def test_tasks_in_turn_begin_with_the_first_after_seeding():
+    env = MultiEnvWrapper(points(), round_robin_strategy)
+    chosen = []
+    for n in (2, 4):  # Such as a sampler's probe, and then its episodes.
+        env.seed(3)
+        chosen.append([(env.reset(), env.active_task_index)[1] for _ in range(n)])
+    assert chosen == [[0, 1], [0, 1, 2, 0]]
+
+
 def test_modes_add_take_away_or_leave_the_one_hot():
     vanilla = MultiEnvWrapper(points(), round_robin_strategy, mode="vanilla")
     assert vanilla.observation_space.shape == (3,) and vanilla.reset()[0].shape == (3,)

@@ -15,7 +15,7 @@ sac = variant(halfcheetah.configs["sac_100k"], env=dict(components=list(range(8)
 
 configs = dict(
     sac=sac,
-    sac_lstm=pendulum.remembering(sac, batch_T=32, warmup_T=8, batch_B=16, hidden_sizes=[128], lstm_size=128, head_size=[256, 256]),
+    sac_lstm=pendulum.remembering(sac, batch_T=16, warmup_T=8, batch_B=16, hidden_sizes=[128], lstm_size=128, head_size=[256, 256]),
     ppo_lstm=variant(
         pendulum.configs["ppo_lstm"],
         algo=dict(discount=0.99, learning_rate=3e-4, clip_value_loss=True),

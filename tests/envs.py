@@ -387,7 +387,7 @@ class MaskedGymEnv(gymnasium.Env):
         self.masks = [self.np_random.random(n) < 0.4 for n in self.sizes]
         for mask in self.masks:
             mask[self.np_random.integers(len(mask))] = True
-        if self.t == self.length:
+        if self.t == self.length and self.length % 2 == 0:  # Terminated. Truncated episodes have a mask for the action that does not come.
             self.masks = [np.zeros(n, bool) for n in self.sizes]
         flat = np.concatenate(self.masks).astype(np.int8)
         vector = np.append(flat, self.t).astype(np.float32)

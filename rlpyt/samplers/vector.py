@@ -25,7 +25,7 @@ from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
 from rlpyt.samplers.rows import Row, StepRow, env_rows, fit
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.spaces.masked import allowed_action
+from rlpyt.spaces.masked import allowed_action, without_mask
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
 from rlpyt.utils.lazy import LazyModule
@@ -46,9 +46,11 @@ class VectorColumns(list):
     Attributes:
         calls: steps and resets them.
         has_state: whether the state of the vector was known when it was last asked for.
+        seen: observations [n,...] of the reset before a step of the first environment alone; None before that.
     """
 
     has_state = False
+    seen: Any = None
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
         self.vector = vector
@@ -84,21 +86,22 @@ class VectorColumn:
         """Reset the whole vector; return the first observation of the first environment. ValueError for any other environment."""
         self._check_is_first("reset")
         vector = self._columns.vector
-        observation = observation_memory(vector)
+        observation = self._columns.seen = observation_memory(vector)
         vector.reset_into(observation)
         return observation[0]
 
     def step(self, action: Any) -> EnvStep:
-        """Step the whole vector with the same action for all; return the outcome of the first environment.
+        """Step the whole vector with the same action for all where it is allowed; return the outcome of the first environment.
 
         Raises:
             ValueError: this is not the first environment.
         """
         self._check_is_first("stepped")
         vector = self._columns.vector
-        observation = observation_memory(vector)
+        observation, before = observation_memory(vector), self._columns.seen
         actions = buffer_from_example(action, (vector.n,), share_memory=False)
-        actions[:] = action
+        for b in range(vector.n):
+            actions[b] = action if before is None else allowed_action(self.action_space, action, before[b])
         outcome = self._columns.calls.outcome(vector.step_into(actions, observation))
         return EnvStep(observation[0], outcome.reward[0], outcome.done[0], outcome.env_info(0))
 
@@ -187,6 +190,8 @@ class VectorCalls:
         self._is_first = np.zeros(self.n, bool)  # Environments that are reset already: `_first` has their first observation.
         self._first = observation_memory(vector)
         self._seen = observation_memory(vector)  # In evaluation.
+        is_masked = without_mask(vector.observation_space) is not vector.observation_space
+        self._latest = observation_memory(vector) if is_masked else None  # Observations of the latest step, if they have masks.
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
         self.steps: list[Any] = [None] * self.n
@@ -218,7 +223,7 @@ class VectorCalls:
         try:
             if isinstance(row, Row):
                 return self._step_all(action, row) if self.at_once else self._step_row(running, action, row, take)
-            outcome, blank = self._step(action, self._seen)
+            outcome, blank = self._step(action, self._seen, running)
         except (Exception, SystemExit) as error:
             self.explain(error, None, when(0))
             raise
@@ -256,7 +261,7 @@ class VectorCalls:
         return self._ended[:n_ended]
 
     def _step_row(self, running: list, action: Any, row: Row, take: Any) -> list[int]:
-        outcome, not_steps = self._step(action, row.next_observation)
+        outcome, not_steps = self._step(action, row.next_observation, running)
         row.reward[...] = outcome.reward
         row.done[...] = outcome.done
         columns: Any = row.columns
@@ -279,14 +284,18 @@ class VectorCalls:
                 take(outcome.of(b))
         return np.flatnonzero(outcome.done & ~not_steps).tolist()
 
-    def _step(self, action: Any, observation_out: Any) -> tuple[Outcome, np.ndarray]:
+    def _step(self, action: Any, observation_out: Any, running: list | None = None) -> tuple[Outcome, np.ndarray]:
         """Step the vector; return the outcome, and the mask of those that were reset instead.
 
-        `observation_out` gets the last observations of episodes that end.
+        `observation_out` gets the last observations of episodes that end. Environments that are not `running` (None: all are) are stepped
+        as well, but nobody looks at what comes of it.
         """
         vector, over = self.vector, self._over
-        if vector.autoreset_mode == DISABLED and over.any():  # They are idle, but must not be stepped.
+        if vector.autoreset_mode == DISABLED and over.any():  # Their episodes have ended, so they cannot be stepped.
             vector.reset_into(self._first, over)
+            self._is_first |= over
+        if running is not None and len(running) < self.n and self._latest is not None:
+            action = self._allowed(action, running)
         self._is_first[:] = False
         blank = self.is_blank.copy()
         self.is_blank[:] = False
@@ -297,7 +306,17 @@ class VectorCalls:
             for first, out, final in _leaves(self._first, observation_out, _final_of(step)):
                 first[over], out[over] = out[over], final[over]
             self._is_first[over] = True
+        if self._latest is not None:
+            self._latest[...] = observation_out
         return outcome, blank
+
+    def _allowed(self, action: Any, running: list) -> Any:
+        """Return actions that environments allow which are not `running`: the agent, which acts for all, does not see their masks."""
+        action = buffer_func(action, np.copy)
+        for b in set(range(self.n)) - {b for b, _ in running}:
+            seen = self._first if self._is_first[b] else self._latest
+            action[b] = allowed_action(self.vector.action_space, action[b], seen[b])
+        return action
 
     def send(self, columns: list[int], actions: Any, where: str) -> None:
         """Begin a step of `columns` [k] with `actions` [k,...]; `where` is for messages."""

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from collecting import ANY_KIND, ASYNC_KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds
 from envs import MaskedGymEnv, make_masked
+from gymnasium.vector import SyncVectorEnv
 from tiers import full
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
+from rlpyt.envs.vector import GymVectorEnv, VectorEnvs
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
+from rlpyt.samplers.serial.sampler import SerialSampler
 
 # The agent for most samplers, that for alternating ones, and the kind of actions.
 AGENTS = {
@@ -62,6 +66,36 @@ def test_masks_of_observations_travel_in_the_same_way(wait_reset):
     collected = check("serial", "several", wait_reset, where="observation")
     assert all(batch.env.env_info._fields == ("timeout",) for batch in collected.batches)
     assert MaskedGymEnv.SIZES["several"] == [3, 2, 4]
+
+
+def make_masked_vector(num_envs, mode):
+    return GymVectorEnv(SyncVectorEnv([MaskedGymEnv] * num_envs, autoreset_mode=mode), action_mask="action_mask")
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("CollectorCls", [CpuResetCollector, CpuWaitResetCollector])
+@pytest.mark.parametrize("n", [None, 4])
+def test_no_masked_action_reaches_an_environment_of_a_vector(n, CollectorCls, mode):
+    """Nor those that nobody records: of environments that wait, or that have played their share of an evaluation."""
+    sampler = SerialSampler(
+        VectorEnvs(make_masked_vector, n=n),
+        dict(mode=mode),
+        batch_T=12,
+        batch_B=4,
+        CollectorCls=CollectorCls,
+        max_decorrelation_steps=5,
+        eval_n_envs=4,
+        eval_max_steps=400,
+        eval_max_trajectories=6,
+    )
+    sampler.initialize(MlpFfAgent(), seed=1, bootstrap_value=True)
+    try:
+        for itr in range(4):
+            sampler.obtain_samples(itr)
+            assert len(sampler.evaluate_agent(itr)) == 6
+            sampler.agent.sample_mode(itr)
+    finally:
+        sampler.shutdown()
 
 
 @full

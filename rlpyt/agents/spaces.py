@@ -14,7 +14,7 @@ from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import mask_size, without_mask
-from rlpyt.spaces.parts import composite_of, integers_of
+from rlpyt.spaces.parts import composite_of, integers_of, leaf_spaces
 from rlpyt.spaces.rescaling import has_same_bounds
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -115,7 +115,7 @@ _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for bo
 }
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
 _MOST_CHANNELS = 4  # of an image with channels last.
-_MOST_VALUES = 10_000  # Of all integers of an action together.
+_MOST_VALUES = 10_000  # Of all integers of a Box together, since each gets an output of the network; also of a Discrete that is proposed.
 
 
 def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
@@ -137,6 +137,8 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
         sentences.append(f"Or {_declared_vector(space)}.")
     if kind == SEVERAL and demand is ONE_NUMBER:
         sentences.append(_as_one_number(space))
+    if kind is None:
+        sentences.append(next((_too_many_values(part) for part in leaf_spaces(space) if _has_too_many_values(part)), ""))
     raise ValueError(" ".join(filter(None, sentences)))
 
 
@@ -268,7 +270,7 @@ def _kind_of_box(space: Any) -> str | None:
 
 
 def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[str, str | None]:
-    if not 0 < n.sum() <= _MOST_VALUES or (n < 1).any():
+    if not n.size or (n < 1).any() or _has_too_many_values(space):
         return "", None
     is_one = CompletedSpace(space).n is not None and n.shape == ()
     kind = DISCRETE if is_one else SEVERAL
@@ -280,6 +282,27 @@ def _remedy_for_integers(space: Any, n: np.ndarray, low: np.ndarray) -> tuple[st
     first = int(low.flat[0])  # All are alike in an IntBox.
     declared = f"IntBox(0, {int(n.flat[0])}{shape})"
     return f"declare {declared} in the environment and add {first}, as rlpyt.envs.from_zero.FromZero does, since it starts at {first}", kind
+
+
+def _has_too_many_values(space: Any) -> bool:
+    """Return whether a Box of integers has more values than an agent takes. Other spaces say that each value is a choice by itself."""
+    completed = CompletedSpace(space)
+    is_box = completed.n is None and completed.nvec is None and completed.high is not None and np.dtype(space.dtype).kind in "iu"
+    return is_box and _n_values(space) > _MOST_VALUES
+
+
+def _n_values(box: Any) -> int:
+    """Return how many values the integers of a Box have together, also if no integer of numpy is large enough for that."""
+    low, high = (np.asarray(bound).ravel().tolist() for bound in (box.low, box.high))
+    return sum(high) - sum(low) + len(low)
+
+
+def _too_many_values(box: Any) -> str:
+    return (
+        f"An agent takes a Box of integers with up to {_MOST_VALUES:,} values, those of all integers together, as each needs an output. "
+        f"Here are {_n_values(box):,}: let the environment take real numbers (a Box of float32), or fewer values. Discrete, MultiDiscrete "
+        "and MultiBinary may have any number."
+    )
 
 
 def _as_one_number(space: Any) -> str:

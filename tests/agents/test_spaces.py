@@ -45,22 +45,23 @@ FOR_VECTORS = [
 FOR_VECTORS_OF_DQN = [MlpDqnAgent, MlpCatDqnAgent, MlpQrDqnAgent, MlpIqnAgent, MlpR2d1Agent]
 FOR_IMAGES = [*FOR_ALL, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent, AtariQrDqnAgent, AtariIqnAgent]
 NAMES = {name: getattr(gymnasium.spaces, name) for name in ("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple")}
-NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, inf=np.inf, float32=np.float32, uint8=np.uint8)
+NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, array=np.array, inf=np.inf, float32=np.float32, uint8=np.uint8)
 
 # Of Gymnasium by the code that declares them; and of rlpyt, where a list is a Composite.
 SPACES = [
     "Discrete(3)", "Discrete(3, start=1)", "MultiDiscrete([3, 2])", "MultiDiscrete([3, 2], start=[1, 0])",
     "MultiDiscrete([[2, 3], [4, 5]])", "MultiDiscrete([5])",
     "MultiDiscrete([2, 3, 2, 3, 2, 3])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
-    "MultiBinary(1000)", "MultiBinary(10000)", "Box(3, 6, (2,), int)",
+    "MultiBinary(1000)", "MultiBinary(5001)", "Box(3, 6, (2,), int)",
     "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
     "Box(-inf, inf, (2,))", "Box(0, inf, (2,))", "Box(0, 4, (2,), int)", "Box(0, 255, (84, 84), uint8)",
-    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((Box(0, 1, (2,)), MultiBinary(10000)))",
+    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))",
+    "Tuple((Box(0, 1, (2,)), Box(0, 10**4, (), int)))",
     "Dict(speed=Box(0, 1, (2,)), hand=Dict(fingers=MultiBinary(5), turn=Box(-inf, inf, (1,))))",
     "IntBox(0, 3)", "IntBox(1, 4)", "IntBox(0, 3, (2,))", "IntBox(1, 4, (2,))", "FloatBox(-1, 1, (2,))", "FloatBox(-1, 1, ())",
     "FloatBox(0, 1, (2,))", "[IntBox(0, 3), FloatBox(-1, 1, (1,))]", "[IntBox(1, 4), FloatBox(0, 1, (2,))]",
 ]  # fmt: skip
-WITHOUT_ADVICE = {"MultiBinary(10000)", "Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), MultiBinary(10000)))"}
+WITHOUT_ADVICE = {"Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), Box(0, 10**4, (), int)))"}
 
 
 def declared(code):
@@ -177,6 +178,33 @@ def test_every_agent_that_takes_actions_samples_some_of_the_space(code):
 )
 def test_the_advice_is_for_the_kind_of_space(AgentCls, code, sentence):
     assert re.search(re.escape(sentence).replace("…", ".*"), refusal(AgentCls, VECTORS, declared(code)))
+
+
+@pytest.mark.parametrize("AgentCls", [MlpCompositeFfAgent, MlpDqnAgent, SacAgent])
+@pytest.mark.parametrize(
+    "code, n",
+    [
+        ("Box(0, 255, (84, 84), uint8)", "1,806,336"),
+        ("Tuple((Discrete(20000), Box(0, 10000, (1,), int)))", "10,001"),
+        ("Box(-(2**63), 2**63 - 1, (2,), int)", "36,893,488,147,419,103,232"),
+        ("Box(array([0] * 5), array([2**62 - 1] * 4 + [2]), dtype=int)", "18,446,744,073,709,551,619"),  # An int64 would count 3.
+    ],
+)
+def test_a_box_of_integers_has_a_limit_that_the_message_names(AgentCls, code, n):
+    message = refusal(AgentCls, VECTORS, declared(code))
+    assert "takes a Box of integers with up to 10,000 values, those" in message and f". Here are {n}: let" in message
+
+
+@pytest.mark.parametrize("code", ["Discrete(11259)", "Discrete(11259, start=1)", "IntBox(0, 11259)"])
+def test_one_of_any_number_of_values_is_taken(code):
+    assert all(refusal(AgentCls, VECTORS, declared(code)) is None for AgentCls in (MlpFfAgent, MlpDqnAgent, MlpCompositeFfAgent))
+
+
+@pytest.mark.parametrize("code", ["MultiBinary(6000)", "MultiDiscrete([100] * 101)", "IntBox(0, 100, (101,))"])
+def test_several_with_any_number_of_values_are_taken(code):
+    assert refusal(MlpCompositeFfAgent, VECTORS, declared(code)) is None
+    message = refusal(MlpDqnAgent, VECTORS, declared(code))
+    assert "Use rlpyt.agents.pg.composite.MlpCompositeFfAgent" in message and "a number for each combination" not in message
 
 
 # --- Images for perceptrons -------------------------------------------------------------------------------------------

@@ -89,6 +89,10 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for imag
     "MlpIqnAgent": f"{_DQN}.atari.atari_quantile_agents.AtariIqnAgent",
     "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
+    "MlpQrR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariQrR2d1Agent",
+    "MlpQrR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariQrR2d1AlternatingAgent",
+    "MlpIqnR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariIqnR2d1Agent",
+    "MlpIqnR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariIqnR2d1AlternatingAgent",
 }
 _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for both together.
     "MlpFfAgent": f"{_PG}.multi_input.MultiInputFfAgent",
@@ -107,11 +111,16 @@ _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for bo
     "AtariDqnAgent": f"{_DQN}.multi_input.MultiInputDqnAgent",
     "MlpCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
     "AtariCatDqnAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent",
-    "QuantileAgent": f"{_DQN}.multi_input.MultiInputCatDqnAgent with CategoricalDQN, or {_DQN}.multi_input.MultiInputDqnAgent with DQN",
+    "QrDqnAgent": f"{_DQN}.multi_input.MultiInputQrDqnAgent",
+    "IqnAgent": f"{_DQN}.multi_input.MultiInputIqnAgent",
     "MlpR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
     "AtariR2d1Agent": f"{_DQN}.multi_input.MultiInputR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
     "AtariR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputR2d1AlternatingAgent",
+    "QrR2d1Agent": f"{_DQN}.multi_input.MultiInputQrR2d1Agent",
+    "QrR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputQrR2d1AlternatingAgent",
+    "IqnR2d1Agent": f"{_DQN}.multi_input.MultiInputIqnR2d1Agent",
+    "IqnR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputIqnR2d1AlternatingAgent",
 }
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
 _MOST_CHANNELS = 4  # of an image with channels last.

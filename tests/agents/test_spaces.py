@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import pkgutil
 import re
 
 import gymnasium.spaces
@@ -9,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+import rlpyt.agents.dqn
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.atari.atari_quantile_agents import AtariIqnAgent, AtariQrDqnAgent
 from rlpyt.agents.dqn.atari.atari_r2d1_agent import AtariR2d1Agent
+from rlpyt.agents.dqn.catdqn_agent import CatDqnAgent
+from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
-from rlpyt.agents.dqn.quantile_agents import QuantileAgent
+from rlpyt.agents.dqn.quantile_agents import IqnAgent, QrDqnAgent
 from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
@@ -100,13 +104,18 @@ def changed(space, advice, message, path=""):
     return declared(code[1]) if code else space
 
 
+def named(path):
+    """The class at a dotted path."""
+    module, name = path.rsplit(".", 1)
+    return getattr(importlib.import_module(module), name)
+
+
 def proposed(advice, observation):
     """The agents that the advice names for such observations."""
     for clause in advice.split("; "):
         if not clause.startswith("for vectors" if observation is IMAGES else "for images"):
             for path in re.findall(r"rlpyt\.agents[\w.]*\w", clause):
-                module, name = path.rsplit(".", 1)
-                yield getattr(importlib.import_module(module), name)
+                yield named(path)
 
 
 @pytest.mark.parametrize("code", SPACES)
@@ -214,12 +223,21 @@ def warning(AgentCls, observation, capsys, code="Discrete(3)"):
     return capsys.readouterr().out
 
 
+def words(AgentCls, observation, action, capsys):
+    """What an agent says about an environment's spaces: why it refuses them, or its warning, or ""."""
+    capsys.readouterr()
+    try:
+        AgentCls().initialize(EnvSpaces(observation, action))
+    except ValueError as error:
+        return str(error)
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize("AgentCls", [MlpFfAgent, MlpLstmAgent, *FOR_VECTORS_OF_DQN], ids=lambda AgentCls: AgentCls.__name__)
 def test_an_agent_that_flattens_images_names_one_that_takes_them(AgentCls, capsys):
     says = warning(AgentCls, IMAGES, capsys)
     assert f"WARNING: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says
-    module, _, name = re.search(r"Use ([\w.]+), which has convolutions\.$", says.strip())[1].rpartition(".")
-    better = getattr(importlib.import_module(module), name)
+    better = named(re.search(r"Use ([\w.]+), which has convolutions\.$", says.strip())[1])
     assert better.recurrent == AgentCls.recurrent and warning(better, IMAGES, capsys) == ""
     assert warning(AgentCls, VECTORS, capsys) == ""
 
@@ -235,6 +253,7 @@ def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
     assert "Use rlpyt.agents.pg.multi_input.MultiInputFfAgent" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
 
 
+IMAGE_AND_VECTOR = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
 FOR_BOTH = [
     MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent,
     MlpR2d1Agent, MlpR2d1AlternatingAgent, AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent,
@@ -244,16 +263,40 @@ FOR_BOTH = [
 
 @pytest.mark.parametrize("AgentCls", FOR_BOTH, ids=lambda AgentCls: AgentCls.__name__)
 def test_for_images_and_vectors_together_agents_name_one_that_takes_them(AgentCls, capsys):
-    observation = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
+    observation = IMAGE_AND_VECTOR
     is_continuous = issubclass(AgentCls, (MlpGaussianFfAgent, MujocoLstmAgent))
     action = declared("Box(-1, 1, (2,))" if is_continuous else "Discrete(3)")
-    says = refusal(AgentCls, observation, action) or capsys.readouterr().out
-    advice = re.search(r"Use (.+), which", says)[1]
-    for path in advice.split(", or "):
-        path, _, algo = path.partition(" with ")
-        module, _, name = path.rpartition(".")
-        better = getattr(importlib.import_module(module), name)
-        assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
-        assert refusal(better, observation, action) is None and "WARNING" not in capsys.readouterr().out
-        assert algo in ("", {"MultiInputDqnAgent": "DQN", "MultiInputCatDqnAgent": "CategoricalDQN"}.get(name))
-    assert (" with " in advice) == issubclass(AgentCls, QuantileAgent)  # QuantileDQN trains no agent for structures.
+    says = words(AgentCls, observation, action, capsys)
+    better = named(re.search(r"Use ([\w.]+), which", says)[1])
+    assert better.recurrent == AgentCls.recurrent and better.alternating == AgentCls.alternating
+    assert words(better, observation, action, capsys) == ""
+
+
+# --- All agents of deep Q-learning ------------------------------------------------------------------------------------
+OF_DQN = sorted(
+    {
+        each
+        for module in pkgutil.walk_packages(rlpyt.agents.dqn.__path__, "rlpyt.agents.dqn.")
+        for each in vars(importlib.import_module(module.name)).values()
+        if isinstance(each, type) and issubclass(each, DqnAgent) and "ModelCls" in vars(each)
+    },
+    key=lambda AgentCls: AgentCls.__name__,
+)
+
+
+def kind_of(AgentCls):
+    """What an agent shares with its counterparts for other observations."""
+    learns = [Cls for Cls in (CatDqnAgent, QrDqnAgent, IqnAgent) if issubclass(AgentCls, Cls)]
+    return AgentCls.recurrent, AgentCls.alternating, learns
+
+
+@pytest.mark.parametrize("AgentCls", OF_DQN, ids=lambda AgentCls: AgentCls.__name__)
+@pytest.mark.parametrize("observation", [IMAGES, IMAGE_AND_VECTOR], ids=["images", "both"])
+def test_an_agent_of_deep_q_learning_names_its_counterpart(AgentCls, observation, capsys):
+    says = words(AgentCls, observation, declared("Discrete(3)"), capsys)
+    takes_them = "MultiInput" in AgentCls.__name__ or (observation is IMAGES and "Atari" in AgentCls.__name__)
+    assert (says == "") == takes_them
+    if says:
+        better = named(re.search(r"Use ([\w.]+), which", says)[1])
+        assert kind_of(better) == kind_of(AgentCls)
+        assert words(better, observation, declared("Discrete(3)"), capsys) == ""

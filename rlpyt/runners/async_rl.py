@@ -46,6 +46,7 @@ from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
+from rlpyt.utils.launching.exp_launcher import pause_at
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import read_snapshot
 from rlpyt.utils.plain import NATURAL, check_form
@@ -430,7 +431,10 @@ class AsyncRlMixin(RunnerMixin):
 
     def _store_reports(self, itr: int, reports: list[_Report]) -> None:
         """Count a batch once all sampling processes have reported it, and log if it is the last one of an interval."""
-        evaluated = [report.evaluation for report in reports if report.evaluation is not None]
+        evaluations = [report.evaluation for report in reports if report.evaluation is not None]
+        is_cut_short = any(evaluation.is_cut_short for evaluation in evaluations)
+        if is_cut_short:  # Only its short episodes have ended.
+            evaluations = []
         self.diagnostics.sampling.seconds += max(report.sampling_seconds for report in reports)
         self.sampler_parameters_version = min(report.parameters_version for report in reports)
         is_batch = itr >= self.first_itr
@@ -439,9 +443,10 @@ class AsyncRlMixin(RunnerMixin):
             if is_batch:
                 self.sampler_itr = itr
                 self.store_batch(itr, [info for report in reports for info in report.traj_infos])
-            if not is_batch or (itr + 1) % self.log_interval_itrs == 0:
-                infos = [info for infos, _ in evaluated for info in infos]
-                self.log_batch(max(itr, 0), infos, max((seconds for _, seconds in evaluated), default=0.0))
+            is_due = not is_batch or (itr + 1) % self.log_interval_itrs == 0
+            if is_due and not (is_cut_short and pause_at() is not None):  # See `finish_interrupted`.
+                infos = [info for evaluation in evaluations for info in evaluation.traj_infos]
+                self.log_batch(max(itr, 0), infos, max((evaluation.seconds for evaluation in evaluations), default=0.0))
             if not is_batch:
                 self._row_itr = -1  # It came before batch 0.
 
@@ -585,6 +590,14 @@ class _Lines:
             return True
 
 
+class _Evaluation(NamedTuple):
+    """The evaluation episodes of a sampling process."""
+
+    traj_infos: list
+    seconds: float
+    is_cut_short: bool  # Whether a signal may have ended it early.
+
+
 class _Report(NamedTuple):
     """The report of a sampling process on a batch."""
 
@@ -592,7 +605,7 @@ class _Report(NamedTuple):
     traj_infos: list
     parameters_version: int  # Version of the parameters that acted in the batch.
     sampling_seconds: float
-    evaluation: tuple[list, float] | None  # (TrajInfos, seconds) of the evaluation after this batch, if any.
+    evaluation: _Evaluation | None  # After this batch, if any.
 
 
 def _work(pipe: Any, kwargs: dict) -> None:
@@ -623,7 +636,7 @@ def _sample(
     first_itr = pipe.recv()
     if first_itr is not None:
         if eval_interval and first_itr == 0:
-            send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
+            send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0, lines)))
         for itr in itertools.count(first_itr):
             buffer = itr % len(lines.filled)
             lines.free[buffer][part].acquire()
@@ -638,7 +651,7 @@ def _sample(
             lines.filled[buffer].release()
             evaluation = None
             if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
-                evaluation = _evaluate(sampler, itr)
+                evaluation = _evaluate(sampler, itr, lines)
             send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
         lines.filled[buffer].release()  # Wakes the copier, which then ends. Without replay nobody waits for it.
         report.send(None)
@@ -648,12 +661,12 @@ def _sample(
     pipe.send(("ok", None))
 
 
-def _evaluate(sampler: Any, itr: int) -> tuple[list, float]:
+def _evaluate(sampler: Any, itr: int, lines: _Lines) -> _Evaluation:
     start = time.perf_counter()
     sampler.agent.eval_mode(itr)
     traj_infos = sampler.evaluate_agent(itr)
     sampler.agent.sample_mode(itr)
-    return traj_infos, time.perf_counter() - start
+    return _Evaluation(traj_infos, time.perf_counter() - start, is_cut_short=bool(lines.stop[0]))
 
 
 def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -> None:

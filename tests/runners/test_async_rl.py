@@ -10,10 +10,12 @@ import threading
 import time
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
 import torch
+from gymnasium import spaces
 from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
@@ -24,6 +26,7 @@ from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgen
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.qpg.recurrent import RecurrentSAC
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
@@ -37,6 +40,7 @@ from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.utils.launching.sweep import PAUSE_AT
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.processors import allowed_cpus
 
@@ -411,8 +415,58 @@ def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, numb
         assert steps[-1] == snapshot["cum_steps"] == (snapshot["sampler_itr"] + 1) * T * B
 
 
-@full
+class InterruptedEnv(gym.Env):
+    """Episodes of `length` steps with a reward of -1 each; SIGINT comes in the middle of an episode of the second evaluation."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+    n_resets = 0
+
+    def __init__(self, length, signals_in=0):
+        self.length, self.signals_in = length, signals_in
+
+    def reset(self, seed=None, options=None):
+        self.t, self.n_resets = 0, self.n_resets + 1
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if (self.n_resets, self.t) == (self.signals_in, self.length // 2):
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(0.5)  # Until the signal has arrived.
+        return np.zeros(3, np.float32), -1.0, self.t >= self.length, False, {}
+
+
+def interrupted_in_evaluation(signals_in, **settings):
+    """A run whose second evaluation a signal cuts short, when only the episodes of its first environment have ended."""
+    runner = build(
+        RunnerCls=AsyncRlEval, algo=Impala(), agent=MlpFfAgent(), EnvCls=InterruptedEnv, env=dict(length=5), n_steps=400, stop_return=-30.0,
+        **settings,
+    )  # fmt: skip
+    runner.sampler.eval_env_kwargs = [dict(length=5), dict(length=60, signals_in=signals_in)]
+    return runner
+
+
+def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_solves_nothing(tmp_path):
+    with pytest.raises(SystemExit):
+        train(interrupted_in_evaluation(signals_in=5), tmp_path, snapshot_mode="best")
+    table = rows_of(tmp_path)
+    assert column(table, "TrajsInEval")[:2] == [4, 0] and np.isnan(float(table[1]["ReturnAverage"]))
+    best, last = (torch.load(tmp_path / "run_0" / f"{name}.pkl", weights_only=True) for name in ("best", "params"))
+    assert best["cum_steps"] == 0 and last["cum_steps"] >= 200 and last["run"]["runner"]["score"] is None
+    resumed = interrupted_in_evaluation(signals_in=0, resume_from=tmp_path / "run_0")
+    assert column(train(resumed, tmp_path, snapshot_mode="best"), "CumSteps")[-1] == 400
+
+
+def test_an_evaluation_that_a_signal_cuts_short_leaves_a_run_of_a_search_as_it_was_at_its_last_row(tmp_path, monkeypatch):
+    monkeypatch.setenv(PAUSE_AT, "300")
+    with pytest.raises(SystemExit):
+        train(interrupted_in_evaluation(signals_in=5), tmp_path, snapshot_mode="last")
+    assert column(rows_of(tmp_path), "CumSteps") == [0]
+    assert torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["cum_steps"] == 0
+
+
 # --- Resume -----------------------------------------------------------------------------------------------------------
+@full
 @pytest.mark.parametrize("save_replay", [False, True])
 def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
     first = build("cpu", AsyncRlEval, EnvCls=SlowEnv, save_replay=save_replay)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -37,6 +38,7 @@ from rlpyt.utils.misc import did_you_mean, has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.seed import seed_env
 from rlpyt.utils.structures import map_structure
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -267,6 +269,11 @@ class GymVectorEnv(VectorEnv):
             env = VectorActionMaskWrapper(env, action_mask)
         self.env = env
         self.autoreset_mode = self._mode()
+        if self.autoreset_mode == NEXT_STEP and _is_a(env.unwrapped, "AsyncVectorEnv") and not env.unwrapped.shared_memory:
+            raise ValueError(
+                f"{env} has shared_memory=False. In NEXT_STEP mode, Gymnasium then resets an environment a second time after reset(): "
+                "choose shared_memory=True, or autoreset_mode='SameStep' or 'Disabled'."
+            )
         self._check_spaces()
         action_space, observation_space = copy.deepcopy((env.single_action_space, env.single_observation_space))
         self._action_space = GymSpaceWrapper(action_space, act_null_value, "action", force_float32)
@@ -274,6 +281,7 @@ class GymVectorEnv(VectorEnv):
         self._takes_list = _is_a(env.unwrapped, "SyncVectorEnv", "AsyncVectorEnv")
         self.resets_some = self._takes_list or self.autoreset_mode == DISABLED
         self._seeds: list[int] | None = None
+        self._keeps_final = False  # Whether last observations are known to outlive the reset that follows in the same step.
         self._memory: Any = None  # Of all observations, where only some are to be written.
         self._probe({} if info_example is None else info_example)
 
@@ -303,7 +311,7 @@ class GymVectorEnv(VectorEnv):
 
     def _probe(self, info_example: Mapping) -> None:
         """Find the fields of infos with one reset and one step."""
-        observation, _ = self.env.reset()
+        observation, self._reset_infos = self.env.reset()
         space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         space.seed(0)
         action = space.sample()
@@ -312,9 +320,26 @@ class GymVectorEnv(VectorEnv):
         step = self.env.step(action)
         if not isinstance(step, tuple) or len(step) != 5:
             raise TypeError(f"step() of {self.env} must return (observations, rewards, terminated, truncated, infos), got {step!r}.")
-        example = {**self._own_info(step[4]), **_repeated(info_example, self.n)}
+        infos = self._of_steps(step[4], np.logical_or(step[2], step[3]))
+        self._warn_of_dtypes(infos)
+        example = {**self._own_info(infos), **_repeated(info_example, self.n)}
         self._to_infos = InfoConverter(example, "info")
         self._no_infos = self._to_infos.constant is not None
+
+    def _warn_of_dtypes(self, infos: Mapping) -> None:
+        """Warn of infos that Gymnasium may cut, because it merges those of resets and of steps in one array."""
+        of_resets = self._own_info(self._reset_infos)
+        cut = [
+            key
+            for key, value in self._own_info(infos).items()
+            if isinstance(value, np.ndarray) and not np.can_cast(value.dtype, np.asarray(of_resets.get(key, value)).dtype, "same_kind")
+        ]
+        if cut and self.autoreset_mode != DISABLED:
+            warnings.warn(
+                f"reset() of {self.env} returns infos of another dtype than step(): {', '.join(cut)}. In a step that resets some of its "
+                "environments, Gymnasium puts both into one array, which may cut the others' values: return them with the same dtype.",
+                stacklevel=4,
+            )
 
     def _allowed_actions(self, observation: Any) -> Any:
         """Return random actions, in the vector's form, that the masks in its observations allow."""
@@ -344,8 +369,15 @@ class GymVectorEnv(VectorEnv):
             ended = np.logical_or(terminated, truncated)
             if ended.any():
                 final = self._final_observation(infos, ended)
-                infos = _of_steps(infos, ended) if "final_info" in infos else infos
+                infos = self._of_steps(infos, ended)
         return VectorStep(reward, terminated, truncated, self._as_infos(infos), final)
+
+    def _of_steps(self, infos: Mapping, ended: np.ndarray) -> Mapping:
+        """Return infos with those of the last step, not of the reset that followed, where an episode `ended` [n]."""
+        if self.autoreset_mode != SAME_STEP or "final_info" not in infos:
+            return infos
+        others = {key: value for key, value in infos.items() if key.removeprefix("_") not in ("final_obs", "final_info")}
+        return _chosen(others, infos["final_info"], self._reset_infos, np.asarray(ended, bool))
 
     def _as_infos(self, infos: Mapping) -> Any:
         return None if self._no_infos else self._to_infos(infos)
@@ -357,6 +389,8 @@ class GymVectorEnv(VectorEnv):
             raise ValueError(f"{self.env} ended an episode in SAME_STEP mode without infos['final_obs'], the observation that ended it.")
         out = self._scratch()
         if isinstance(final, np.ndarray) and final.dtype == object:
+            if not self._keeps_final:
+                self._check_memory(final, ended)
             rows = [self._observation_space.convert(final[i]) if ended[i] else None for i in range(self.n)]
             for i, row in enumerate(rows):
                 if row is not None:
@@ -364,6 +398,18 @@ class GymVectorEnv(VectorEnv):
         else:
             self._observation_space.convert_into(final, out)
         return out
+
+    def _check_memory(self, final: np.ndarray, ended: np.ndarray) -> None:
+        """Raise ValueError if the reset has overwritten a last observation; look once, since environments always or never reuse memory."""
+        newest = getattr(self.env.unwrapped, "_env_obs", None)  # Of a SyncVectorEnv: what its environments returned.
+        for i in ended.nonzero()[0] if newest is not None else ():
+            if any(np.shares_memory(a, b) for a in _arrays_in(final[i]) for b in _arrays_in(newest[i])):
+                raise ValueError(
+                    f"{self.env} resets its environments in the step that ends an episode (SAME_STEP), and they write each observation "
+                    "into the same memory: so the last observation of an episode is lost. Return copies from the environment's step() "
+                    "and reset(), or choose autoreset_mode='NextStep' or 'Disabled'."
+                )
+        self._keeps_final = True
 
     def _scratch(self) -> Any:
         if self._memory is None:
@@ -392,6 +438,7 @@ class GymVectorEnv(VectorEnv):
         super().seed(seeds)
         self._seeds = [int(seed) for seed in seeds]
         for env, seed in zip(CompletedEnv(self.env.unwrapped).envs, seeds):
+            seed_env(env, int(seed))
             for space, space_seed in zip((env.action_space, env.observation_space), child_seeds(int(seed), 2)):
                 space.seed(space_seed)  # The environment may sample from its spaces.
 
@@ -455,6 +502,14 @@ def _is_a(env: Any, *names: str) -> bool:
     return any(cls.__name__ in names for cls in type(env).__mro__)
 
 
+def _arrays_in(observation: Any) -> list[np.ndarray]:
+    """Return the arrays in an observation of Gymnasium: an array, or nested dictionaries and tuples of arrays."""
+    if isinstance(observation, (Mapping, tuple)):
+        parts = observation.values() if isinstance(observation, Mapping) else observation
+        return [array for part in parts for array in _arrays_in(part)]
+    return [observation] if isinstance(observation, np.ndarray) else []
+
+
 def _repeated(example: Mapping, n: int) -> dict:
     """Return an info example of one environment for `n` of them."""
     return {
@@ -463,24 +518,32 @@ def _repeated(example: Mapping, n: int) -> dict:
     }
 
 
-def _of_steps(infos: Mapping, ended: np.ndarray) -> dict:
-    """Return the infos of a SAME_STEP vector with those of the last step, not of the reset, where an episode `ended` [n]."""
-    others = {key: value for key, value in infos.items() if key not in ("final_obs", "final_info")}
-    return _chosen(others, infos["final_info"], ended)
+def _chosen(infos: Mapping, final: Mapping, of_resets: Any, ended: np.ndarray) -> dict:
+    """Return `infos`, without masks, with the entries of `final` where an episode `ended` [n].
 
-
-def _chosen(infos: Mapping, final: Mapping, ended: np.ndarray) -> dict:
+    What `final` lacks, a wrapper around the vector has added to the step, unless resets give it, too: then it is zero there, and left out
+    if no other environment gave it.
+    """
+    of_resets = of_resets if isinstance(of_resets, Mapping) else {}
     chosen: dict[str, Any] = {}
-    for key in {**infos, **final}:
+    both = {**infos, **final}
+    for key in both:
+        if key.startswith("_") and key[1:] in both:
+            continue
         value, last = infos.get(key), final.get(key)
         if isinstance(value, Mapping) or isinstance(last, Mapping):
-            chosen[key] = _chosen(value or {}, last or {}, ended)
+            chosen[key] = _chosen(value or {}, last or {}, of_resets.get(key), ended)
+        elif last is None and key in of_resets:
+            is_given = np.asarray(infos.get(f"_{key}", True)) & ~ended
+            if is_given.any():
+                chosen[key] = np.array(value)
+                chosen[key][ended] = 0
+        elif last is None:
+            chosen[key] = np.array(value)
         else:
-            chosen[key] = merged = np.array(last if value is None else value)
-            if last is not None:  # Otherwise a wrapper has added it, and it is of the step.
-                merged[ended] = last[ended]
-            if value is None:
-                merged[~ended] = 0
+            others = np.zeros_like(last) if value is None else np.asarray(value)
+            chosen[key] = merged = np.array(others, dtype=np.result_type(others, last))  # Dtypes of resets may be others.
+            merged[ended] = last[ended]
     return chosen
 
 

@@ -250,7 +250,7 @@ class VectorCalls:
         is_blank = self.is_blank if self._mode == NEXT_STEP else None
         if step.infos is not None:
             some_are_blank = is_blank is not None and is_blank.any()
-            for column, value in zip(row.columns, step.infos):
+            for column, value in zip(row.columns[:-1], step.infos, strict=True):  # The last one is timeout.
                 _write(column, value)
                 if some_are_blank:
                     column[is_blank] = 0

@@ -109,6 +109,85 @@ def test_infos_that_appear_only_at_the_end_of_episodes_need_an_example(mode):
         assert infos.step.tolist() == [t + 1] * 2
 
 
+class Bandit(gymnasium.Env):
+    """Infos of resets have other fields than those of steps, and `dtype`. Random numbers come from a generator of its own."""
+
+    observation_space, action_space = spaces.Box(-100, 100, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, lengths, dtype=float):
+        self.lengths, self.dtype, self.rng = lengths, dtype, np.random.default_rng()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.length = 0, self.rng.integers(*self.lengths, endpoint=True)
+        return np.zeros(1, np.float32), {"arm": 3, "regret": np.dtype(self.dtype).type(0)}
+
+    def step(self, action):
+        self.t += 1
+        return self.rng.normal(size=1).astype(np.float32), 1.0, bool(self.t >= self.length), False, {"regret": 0.5}
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 3), (3, 3)])
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_are_those_of_steps_and_random_numbers_those_of_single_environments(mode, lengths):
+    def make_vector(num_envs):
+        return gymnasium.vector.SyncVectorEnv([lambda: Bandit(lengths)] * num_envs, autoreset_mode=mode)
+
+    def batch(EnvCls):
+        sampler = SerialSampler(EnvCls, {}, batch_T=8, batch_B=3, max_decorrelation_steps=0)
+        sampler.initialize(RandomAgent(), seed=4)
+        samples, _ = sampler.obtain_samples(0)
+        sampler.shutdown()
+        return samples
+
+    samples, single = batch(VectorEnvs(make_vector)), batch(lambda: Bandit(lengths))
+    assert samples.env.env_info._fields == ("regret", "timeout")
+    valid = np.ones((8, 3), bool) if samples.env.valid is None else samples.env.valid.numpy()
+    assert np.array_equal(samples.env.env_info.regret.numpy(), valid * 0.5)
+    if valid.all():
+        np.testing.assert_array_equal(samples.env.observation, single.env.observation)
+        np.testing.assert_array_equal(samples.env.done, single.env.done)
+
+
+def test_infos_of_resets_with_other_dtypes_are_told_and_not_those_of_last_steps():
+    vector = gymnasium.vector.SyncVectorEnv([lambda: Bandit((2, 2), int)] * 2, autoreset_mode=SAME_STEP)
+    with pytest.warns(UserWarning, match=r"regret.*return them with the same dtype"):
+        vector = GymVectorEnv(vector)
+    out = memory(vector)
+    vector.reset_into(out)
+    assert [vector.step_into(np.zeros(2, int), out).infos.regret.tolist() for _ in range(3)] == [[0.5, 0.5]] * 3
+
+
+def test_a_reset_that_overwrites_the_last_observation_is_told():
+    class Reusing(GymCounting):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.memory = np.zeros(4, np.float32)
+
+        def reset(self, **kwargs):
+            self.memory[...], info = super().reset(**kwargs)
+            return self.memory, info
+
+        def step(self, action):
+            self.memory[...], *outcome = super().step(action)
+            return self.memory, *outcome
+
+    class Copying(Reusing):
+        def step(self, action):
+            observation, *outcome = super().step(action)
+            return observation.copy(), *outcome
+
+    def last(cls, mode=SAME_STEP):
+        vector = GymVectorEnv(gymnasium.vector.SyncVectorEnv([lambda: cls(lengths=(2,))] * 2, autoreset_mode=mode))
+        out = memory(vector)
+        vector.reset_into(out)
+        return [vector.step_into(np.zeros(2, int), out) for _ in range(2)][-1]
+
+    assert last(Copying).final_observation is not None and last(Reusing, NEXT_STEP).truncated.all()
+    with pytest.raises(ValueError, match=r"last observation of an episode is lost. Return copies"):
+        last(Reusing)
+
+
 @pytest.mark.parametrize("CollectorCls", [CpuResetCollector, CpuWaitResetCollector])
 @pytest.mark.parametrize("mode", MODES)
 def test_gymnasiums_statistics_of_episodes_are_those_of_the_sampler(mode, CollectorCls):
@@ -270,6 +349,15 @@ def test_what_envpool_does_not_know_or_check_is_told():
         make_envpool("CartPole-v1", 2, max_episode_step=17)
     with pytest.raises(TypeError, match="give VectorEnvs.make_envpool."):
         as_vector(envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2))
+
+
+def test_vectors_that_reset_twice_are_refused():
+    vector = gymnasium.vector.AsyncVectorEnv([GymCounting] * 2, shared_memory=False)
+    try:
+        with pytest.raises(ValueError, match="choose shared_memory=True, or autoreset_mode='SameStep'"):
+            GymVectorEnv(vector)
+    finally:
+        vector.close()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("envpool") is not None, reason="EnvPool is installed.")

@@ -262,6 +262,7 @@ class AsyncRlMixin(RunnerMixin):
                 lines=self._lines,
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
+                is_resumed=self.resume_from is not None,
                 min_itr_learn=self.min_itr_learn,
             )
             for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))
@@ -626,6 +627,7 @@ def _sample(
     lines: _Lines,
     report: Any,
     eval_interval: int | None,
+    is_resumed: bool,
     min_itr_learn: int,
 ) -> None:
     """Fill one part of every batch."""
@@ -635,7 +637,7 @@ def _sample(
     pipe.send(("ok", None))
     first_itr = pipe.recv()
     if first_itr is not None:
-        if eval_interval and first_itr == 0:
+        if eval_interval and not is_resumed:
             send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0, lines)))
         for itr in itertools.count(first_itr):
             buffer = itr % len(lines.filled)

@@ -482,6 +482,18 @@ def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
     assert n_rows == (1400 if save_replay else 600) // B
 
 
+def test_a_run_resumed_from_its_first_row_does_not_write_it_again(tmp_path):
+    def make(**settings):
+        return build(RunnerCls=AsyncRlEval, algo=Impala(), agent=MlpFfAgent(), n_steps=200, **settings)
+
+    def stop(runner, row):
+        return True
+
+    before = train(make(hooks=[stop]), tmp_path, snapshot_mode="last")
+    table = train(make(resume_from=tmp_path / "run_0"), tmp_path, snapshot_mode="last")
+    assert table[:1] == before and column(table, "CumSteps") == [0, 200]
+
+
 def atari(log_dir, n_steps, **settings):
     runner = build(
         algo=dqn(min_steps_learn=60, replay_size=800, batch_size=8),

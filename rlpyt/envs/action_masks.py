@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from rlpyt.envs.base import Wrapper
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import MaskedObservation, mask_size
 from rlpyt.spaces.parts import integers_of, leaf_spaces
+from rlpyt.utils.collections import fields_of
 
 
 class ActionMaskWrapper(Wrapper):
@@ -38,7 +40,7 @@ class ActionMaskWrapper(Wrapper):
         self._size = mask_size(self._space)
         if not self._size:
             raise ValueError(f"action_mask={key!r} is for discrete actions, but those of {env} are {env.action_space}.")
-        sizes = np.concatenate([n.ravel() for n, _ in filter(None, map(integers_of, leaf_spaces(self._space)))])
+        sizes = np.array([n for leaf in leaf_spaces(self._space) for n in _numbers_of_values(leaf)])
         self._starts = np.cumsum(sizes) - sizes  # Where in the mask each integer of the action begins.
         inner, parts = env.observation_space, getattr(env.observation_space, "spaces", {})
         self._in_observation = isinstance(parts, Mapping) and key in parts
@@ -99,23 +101,42 @@ class ActionMaskWrapper(Wrapper):
     def _vector(self, mask: Any, space: Any) -> np.ndarray:
         """Return a mask of Gymnasium's form for a space as one array, int8."""
         size = self._size if space is self._space else mask_size(space)
-        if mask is None:
+        if mask is None or not size:
             return np.ones(size, np.int8)
         if space.is_structured and not isinstance(mask, np.ndarray):
-            masks = mask.values() if isinstance(mask, Mapping) else mask
-            if isinstance(mask, Mapping) and set(mask) == {key for key, _ in space._parts}:
-                masks = [mask[key] for key, _ in space._parts]
-            return np.concatenate([self._vector(part, of_part) for part, of_part in zip(masks, space.spaces)])
-        if not size:
-            return np.ones(0, np.int8)
+            parts = zip(self._parts(mask, space), space.spaces, strict=True)
+            return np.concatenate([self._vector(part, of_part) for part, of_part in parts])
         if isinstance(mask, (tuple, list)) and any(np.ndim(part) for part in mask):
-            mask = np.concatenate([np.ravel(part) for part in _leaves(mask)])
-        mask = np.asarray(mask)
-        if space._kind == "MultiBinary" and mask.shape == space.shape:
-            mask = np.stack([mask != 1, mask != 0], axis=-1)
-        if mask.size != size:
-            raise ValueError(f"The mask {self._key!r} has {mask.size} entries for {space!r}, which needs {size}.")
-        return (mask.ravel() != 0).astype(np.int8)
+            rows = [np.ravel(part) for part in _leaves(mask)]
+        else:
+            mask = np.atleast_1d(mask)
+            if space._kind == "MultiBinary" and mask.shape == space.shape:
+                mask = np.stack([mask != 1, mask != 0], axis=-1)
+            rows = list(mask.reshape(math.prod(mask.shape[:-1]), mask.shape[-1]))
+        entries = [len(row) for row in rows]
+        if entries != [size]:
+            needed = [size] if space.is_structured else _numbers_of_values(space)
+            if entries != needed:  # Not only their sum: the parts may be in another order.
+                got, need = (shown[0] if len(shown) == 1 else f"parts of {shown}" for shown in (entries, needed))
+                raise ValueError(f"The mask {self._key!r} has {got} entries for {space!r}, which needs {need}.")
+        return (np.concatenate(rows) != 0).astype(np.int8)
+
+    def _parts(self, mask: Any, space: Any) -> Sequence[Any]:
+        """Return the masks of a structure's parts, in the order of the space: by key or field, or those of a tuple."""
+        keys, fields = [key for key, _ in space._parts], fields_of(mask)
+        if fields is not None and space._kind == "Dict":
+            mask = dict(zip(fields, tuple(mask)))
+        if isinstance(mask, Mapping):
+            names = next((names for names in (keys, space.names) if set(mask) == set(names)), None)
+            if names is not None:
+                return [mask[name] for name in names]
+        elif isinstance(mask, (tuple, list)) and len(mask) == len(keys):
+            return tuple(mask)
+        if isinstance(mask, Mapping):
+            got = f"has the parts {list(mask)}"
+        else:
+            got = f"has {len(mask)} parts" if isinstance(mask, (tuple, list)) else f"is {mask!r}"
+        raise ValueError(f"The mask {self._key!r} {got} for {space!r}, which needs the parts {keys}, with None where all is allowed.")
 
 
 class _One:
@@ -164,7 +185,7 @@ class VectorActionMaskWrapper(Wrapper):
         final = infos.get("final_obs")
         if final is not None:
             last = dict(infos.get("final_info", {}))
-            parts = [final[i] for i in range(self._n)] if isinstance(final, np.ndarray) else [_of(final, i) for i in range(self._n)]
+            parts = [final[i] for i in range(self._n)] if isinstance(final, np.ndarray) else [_row(final, i) for i in range(self._n)]
             final_obs = np.full(self._n, None, dtype=object)
             for i in np.flatnonzero(ended).tolist():
                 own = {self._key: _of(last[self._key], i)} if self._key in last and _gave(last, self._key, i) else {}
@@ -193,7 +214,8 @@ class VectorActionMaskWrapper(Wrapper):
             vectors = (masks != 0).astype(np.int8)
             vectors[~gave] = 1
         else:
-            vectors = np.stack([of_one._vector(_of(masks, i) if gave[i] else None, of_one._space) for i in range(self._n)])
+            of_env = _row if of_one._in_observation else _of
+            vectors = np.stack([of_one._vector(of_env(masks, i) if gave[i] else None, of_one._space) for i in range(self._n)])
         if not np.logical_or.reduceat(vectors[goes_on], of_one._starts, axis=1).all():
             raise ValueError(of_one.allows_nothing(where))
         return dict(zip(MaskedObservation._fields, (observation, vectors))), dict(infos)
@@ -203,10 +225,18 @@ class VectorActionMaskWrapper(Wrapper):
 
 
 def _of(merged: Any, i: int) -> Any:
-    """Return the values of environment `i` from the `merged` infos of a vector."""
+    """Return the values of environment `i` from the `merged` infos of a vector: those that it gave."""
     if isinstance(merged, Mapping):
-        return {key: _of(value, i) for key, value in merged.items() if not (key.startswith("_") and key[1:] in merged)}
+        keys = [key for key in merged if not (key.startswith("_") and key[1:] in merged) and _gave(merged, key, i)]
+        return {key: _of(merged[key], i) for key in keys}
     return merged[i]
+
+
+def _row(values: Any, i: int) -> Any:
+    """Return what belongs to environment `i` in (a part of) the observations of a vector."""
+    if isinstance(values, Mapping):
+        return {key: _row(value, i) for key, value in values.items()}
+    return tuple(_row(value, i) for value in values) if isinstance(values, tuple) else values[i]
 
 
 def _gave(infos: Mapping, key: str, i: int) -> bool:
@@ -217,3 +247,9 @@ def _leaves(mask: Any) -> list:
     if isinstance(mask, (tuple, list)) and any(np.ndim(part) for part in mask):
         return [leaf for part in mask for leaf in _leaves(part)]
     return [mask]
+
+
+def _numbers_of_values(space: Any) -> list[int]:
+    """Return how many values each integer of an innermost space has."""
+    n, _ = integers_of(space) or (np.zeros(0, int), None)
+    return n.ravel().tolist()

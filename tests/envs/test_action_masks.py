@@ -1,12 +1,14 @@
 """Environments of Gymnasium that say which actions may follow: the mask is part of the observation."""
 
+from collections import namedtuple
+
 import gymnasium
 import numpy as np
 import pytest
 from envs import MaskedGymEnv, make_masked
 from gymnasium import spaces
 
-from rlpyt.envs.action_masks import ActionMaskWrapper
+from rlpyt.envs.action_masks import ActionMaskWrapper, VectorActionMaskWrapper
 from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
 from rlpyt.envs.vector import GymVectorEnv, VectorEnvs, make_vec
@@ -109,6 +111,66 @@ def test_masks_that_cannot_be_are_refused(action_space, masks, says):
         GymEnvWrapper(env, action_mask="mask")
 
 
+BOTH = spaces.Dict([("move", spaces.Discrete(3)), ("hand.left", spaces.Discrete(2)), ("speed", spaces.Box(-1, 1, (2,)))])
+PAIR = spaces.Tuple((spaces.Discrete(3), spaces.Discrete(2)))
+MOVE, HAND = np.array([0, 1, 1], np.int8), np.array([1, 0], np.int8)
+
+
+def mask_of(action_space, mask, in_vector):
+    """What the wrappers make of the mask that an environment gives."""
+    env = Plain()
+    env.action_space, env.masks = action_space, dict(mask=mask)
+    if not in_vector:
+        return ActionMaskWrapper(env, "mask").reset()[0]["action_mask"]
+    vector = gymnasium.vector.SyncVectorEnv([lambda: env] * 2)
+    return VectorActionMaskWrapper(vector, "mask").reset()[0]["action_mask"][1]
+
+
+@pytest.mark.parametrize("in_vector", [False, True])
+@pytest.mark.parametrize(
+    "action_space, mask, says",
+    [
+        (
+            BOTH,
+            {"move": MOVE, "hand.lft": HAND, "speed": None},
+            r"has the parts \['move', 'hand.lft', 'speed'\] for .* 'hand.left', 'speed'\]",
+        ),
+        (
+            BOTH,
+            {"go": MOVE, "hand.left": HAND, "speed": None},
+            r"has the parts \['go', .* needs the parts \['move', 'hand.left', 'speed'\]",
+        ),
+        (BOTH, {"move": MOVE, "speed": None}, r"has the parts \['move', 'speed'\] for .* needs the parts \['move', 'hand.left', 'speed'\]"),
+        (PAIR, (MOVE, HAND, HAND), r"has 3 parts for .* needs the parts \[0, 1\]"),
+        (PAIR, (MOVE,), r"has 1 parts for .* needs the parts \[0, 1\]"),
+        (spaces.MultiDiscrete([3, 2]), (HAND, MOVE), r"has parts of \[2, 3\] entries for .* needs parts of \[3, 2\]"),
+        (spaces.MultiDiscrete([3, 3]), np.ones((3, 2), np.int8), r"has parts of \[2, 2, 2\] entries for .* needs parts of \[3, 3\]"),
+        (spaces.MultiBinary(2), (MOVE, np.ones(1, np.int8)), r"has parts of \[3, 1\] entries for .* needs parts of \[2, 2\]"),
+    ],
+)
+def test_masks_with_other_parts_are_refused(action_space, mask, says, in_vector):
+    with pytest.raises(ValueError, match=f"The mask 'mask' {says}"):
+        mask_of(action_space, mask, in_vector)
+
+
+@pytest.mark.parametrize("in_vector", [False, True])
+@pytest.mark.parametrize(
+    "action_space, mask",
+    [
+        (BOTH, {"hand.left": HAND, "move": MOVE, "speed": None}),  # By key, in any order,
+        (BOTH, dict(hand_left=HAND, move=MOVE, speed=None)),  # or by field,
+        (BOTH, namedtuple("Mask", ["hand_left", "speed", "move"])(HAND, None, MOVE)),
+        (BOTH, (MOVE, HAND, None)),
+        (BOTH, np.array([0, 1, 1, 1, 0])),
+        (PAIR, (MOVE, HAND)),
+        (spaces.MultiDiscrete([3, 2]), [[0, 1, 1], [1, 0]]),
+        (spaces.MultiDiscrete([3, 2]), [0, 1, 1, 1, 0]),
+    ],
+)
+def test_masks_have_one_of_several_forms(action_space, mask, in_vector):
+    assert mask_of(action_space, mask, in_vector).tolist() == [0, 1, 1, 1, 0]
+
+
 def test_other_fields_of_a_structured_observation_stay_a_structure():
     env = Plain()
     env.masks = dict(mask=[True, False, True])
@@ -187,6 +249,44 @@ def test_a_vector_has_the_masks_of_its_environments(kind, where, mode):
 def assert_equal(mine, other):
     for x, y in zip(buffer_leaves(mine), buffer_leaves(other), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+class MaskInObservation(gymnasium.Env):
+    """Its mask is a tuple in the observation, as Gymnasium's for MultiDiscrete is."""
+
+    action_space = spaces.MultiDiscrete([2, 2])
+    observation_space = spaces.Dict(a=spaces.Discrete(2), mask=spaces.Tuple([spaces.MultiBinary(2)] * 2))
+
+    def __init__(self, mask):
+        self.observation = dict(a=1, mask=mask)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+    def step(self, action):
+        return self.observation, 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+def test_tuples_in_the_observations_of_a_vector_are_taken_apart_by_environment(mode):
+    """A tuple of the vector has as many parts as the action, each with a row for each environment: here two and two."""
+    masks = [(np.array([1, 0], np.int8), np.array([1, 1], np.int8)), (np.array([0, 1], np.int8), np.array([0, 1], np.int8))]
+    vector = gymnasium.vector.SyncVectorEnv([lambda mask=mask: MaskInObservation(mask) for mask in masks], autoreset_mode=mode)
+    vector = VectorActionMaskWrapper(vector, "mask")
+    expected = [np.concatenate(mask).tolist() for mask in masks]
+    assert vector.reset()[0]["action_mask"].tolist() == expected
+    observation, *_, infos = vector.step(np.array([[0, 1], [1, 1]]))
+    assert observation["action_mask"].tolist() == expected
+    if mode == "SameStep":
+        assert [final["action_mask"].tolist() for final in infos["final_obs"]] == expected
+
+
+def test_a_key_that_only_some_environments_of_a_vector_give_is_missing_in_the_others():
+    envs = [Plain(), Plain()]
+    for env, mask in zip(envs, (dict(move=MOVE, hand=HAND), dict(move=MOVE))):
+        env.action_space, env.masks = spaces.Dict(move=spaces.Discrete(3), hand=spaces.Discrete(2)), dict(mask=mask)
+    with pytest.raises(ValueError, match=r"has the parts \['move'\] for"):
+        VectorActionMaskWrapper(gymnasium.vector.SyncVectorEnv([lambda env=env: env for env in envs]), "mask").reset()
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ class AsyncRlMixin(RunnerMixin):
     def _tell_optimizers(self, sampler_itr: int, lag: int = 0) -> None:
         """Let the other optimizing processes train together with this one, or end if `sampler_itr` is -1."""
         if self.world_size > 1:
-            dist.broadcast(torch.tensor([sampler_itr, lag]), src=0, group=self._control)
+            dist.broadcast(torch.tensor([self.opt_itr, sampler_itr, lag]), src=0, group=self._control)
 
     def _end_optimizers(self) -> None:
         self._tell_optimizers(-1)
@@ -777,10 +777,10 @@ class _Optimizer:
                 restore_training(self.agent, self.algo, read_snapshot(self.resumed_file), self.resumed_file)
             pipe.send(("ok", None))
             if pipe.recv() is not None:
-                for itr in itertools.count():
-                    told = torch.zeros(2, dtype=torch.int64)
+                while True:
+                    told = torch.zeros(3, dtype=torch.int64)
                     dist.broadcast(told, src=0, group=self._control)
-                    sampler_itr, lag = told.tolist()
+                    itr, sampler_itr, lag = told.tolist()
                     if sampler_itr < 0:
                         break
                     self.agent.train_mode(sampler_itr)

@@ -494,6 +494,30 @@ def test_a_run_resumed_from_its_first_row_does_not_write_it_again(tmp_path):
     assert table[:1] == before and column(table, "CumSteps") == [0, 200]
 
 
+class NotingDqn(DQN):
+    """Writes the number of each call of its process into a file of each rank."""
+
+    def optimize_agent(self, itr, samples=None, sampler_itr=None):
+        with open(self.directory / f"rank_{self.rank}", "a") as file:
+            file.write(f"{itr}\n")
+        return super().optimize_agent(itr, samples, sampler_itr)
+
+
+def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls(tmp_path):
+    def make(name, **settings):
+        algo = NotingDqn(min_steps_learn=100, replay_size=2000, batch_size=16, replay_ratio=2)
+        (directory := tmp_path / name).mkdir()
+        algo.directory = directory
+        return build(algo=algo, n_optimizers=2, **settings), directory
+
+    first, _ = make("first", n_steps=200)
+    train(first, tmp_path, snapshot_mode="last")
+    resumed, noted = make("resumed", n_steps=400, resume_from=tmp_path / "run_0")
+    train(resumed, tmp_path, snapshot_mode="last")
+    calls = [list(map(int, (noted / f"rank_{rank}").read_text().split())) for rank in (0, 1)]
+    assert calls[0] == calls[1] == list(range(first.opt_itr, resumed.opt_itr)) and len(calls[0]) > 2
+
+
 def atari(log_dir, n_steps, **settings):
     runner = build(
         algo=dqn(min_steps_learn=60, replay_size=800, batch_size=8),

@@ -86,7 +86,7 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
 
     Raises:
         FileNotFoundError: the run has no digests, or no params.json.
-        ValueError: a file is damaged, the run has fewer rows, or cannot be made again.
+        ValueError: a file is damaged, the run has fewer rows, or cannot be made again; or what is computed is not written, or lacks rows.
     """
     rows = rows_of(run_dir)
     if n_rows is not None and n_rows > len(rows):
@@ -98,13 +98,42 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
         with logger_context(directory, 0, "verify", params, snapshot_mode="none", override_prefix=True) as again_dir:
             with torch_threads(_threads(rows[-1])):
                 runner.train()
+            reasons = logger.why_not_written(again_dir)  # Of the last write: a row that is refused comes with the next one.
+        if reasons:
+            raise ValueError(f"The run, computed again, could not be written, so it cannot be compared: {reasons}.")
         again = rows_of(again_dir)
+        _check_missing(run_dir, rows, again, runner.log_interval_itrs * runner.itr_batch_size, bool(record.get("resumed")))
         pairs, steps = in_common(rows, again), {row.steps for row in rows}
         others = [row.steps for row in again if row.steps <= rows[-1].steps and row.steps not in steps]
         if others or not pairs or any(not a.digests.keys() & b.digests.keys() for a, b in pairs):
             example = f", such as after {others[0]:,} environment steps" if others else ""
             raise ValueError(f"The run, computed again, has rows or digests that {run_dir} lacks{example}: it cannot be verified.")
         return _compared(pairs, record, record_of(again_dir))._replace(settings={})
+
+
+def _check_missing(run_dir: Any, rows: Sequence[DigestRow], again: Sequence[DigestRow], interval: int, is_resumed: bool) -> None:
+    """Raise ValueError if the run, computed again, lacks rows that no interruption explains, or has none to compare but that of step 0.
+
+    Args:
+        run_dir: directory of the original run, for the messages.
+        rows: rows of the original run.
+        again: rows of the run, computed again.
+        interval: environment steps between the rows of `again`.
+        is_resumed: whether the original run was resumed, perhaps with another interval.
+    """
+    found = {row.steps for row in again}
+    if again[-1].steps < rows[-1].steps:
+        ended = f"ended after {again[-1].steps:,} environment steps"
+        raise ValueError(f"The run, computed again, {ended}, before {rows[-1]} of {run_dir}: it cannot be verified.")
+    missing = [row for row in rows if row.steps not in found]
+    unexplained = [row for row in missing if row.steps % interval == 0 and not is_resumed]
+    if unexplained:
+        raise ValueError(f"The run, computed again, lacks {unexplained[0]} of {run_dir}: it cannot be verified.")
+    if missing and all(row.steps == 0 for row in rows if row.steps in found):
+        raise ValueError(
+            f"Of these rows of {run_dir}, only that before training can be computed again: no other one ends an interval of {interval:,} "
+            "environment steps. If the run was interrupted, resume it, and then verify more rows."
+        )
 
 
 def _threads(row: DigestRow) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiers import processes, thinned
 
-from rlpyt.runners import minibatch_rl
+from rlpyt.runners import digests, minibatch_rl
 from rlpyt.utils.digests import FILE, line_of, read_rows
 
 DIGEST = "runner.digest=True"
@@ -144,6 +144,54 @@ def test_rows_of_an_interruption_are_left_out(run_dir, rlpyt):
     (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
     code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
     assert code == 0 and "Not compared: 1 row that the run has only because it was interrupted" in out and "3 rows" in out
+
+
+def interrupted_after(run_dir, n_whole, **changes):
+    """Let the last row be one of an interruption, after `n_whole` whole rows."""
+    rows = read_rows(run_dir / FILE)[: n_whole + 1]
+    rows[-1] = rows[-1]._replace(**changes)
+    (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
+
+
+def test_a_last_row_of_an_interruption_is_left_out(run_dir, rlpyt):
+    interrupted_after(run_dir, 2, steps=200)
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 0 and "Not compared: 1 row that" in out and "Verified: 2 rows" in out
+
+
+def test_row_0_alone_does_not_verify_a_run_that_was_interrupted_in_its_first_interval(run_dir, rlpyt):
+    interrupted_after(run_dir, 1, steps=32)
+    code, out, err = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 2 and "no other one ends an interval of 128 environment steps" in err and "Verified" not in out
+    assert rlpyt("verify", run_dir, "--rows", "1")[0] == 0
+
+
+@pytest.mark.parametrize("n_written", [0, 1, 2])
+def test_a_disk_that_refuses_what_is_computed_does_not_verify_a_run(run_dir, rlpyt, monkeypatch, n_written):
+    written, write = [], digests.append_whole
+
+    def refuses(path, data):
+        if len(written) == n_written:
+            raise OSError("The disk is full.")
+        written.append(write(path, data))
+
+    monkeypatch.setattr(digests, "append_whole", refuses)
+    code, out, err = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 2 and "could not be written, so it cannot be compared" in err and "The disk is full." in err and "Verified" not in out
+
+
+def test_rows_that_are_not_computed_for_another_reason_do_not_verify_a_run(run_dir, rlpyt, monkeypatch):
+    monkeypatch.setattr(minibatch_rl.MinibatchRlBase, "_stops", lambda self, interrupt: self._itr >= 0)
+    code, out, err = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 2 and "Verified" not in out
+    assert "ended after 128 environment steps, before row 3 (iteration 1, 256 environment steps)" in err
+
+
+def test_a_row_that_is_lost_in_the_middle_does_not_verify_a_run(run_dir, rlpyt, monkeypatch):
+    record = digests.Digests.record
+    monkeypatch.setattr(digests.Digests, "record", lambda self, runner, itr, where: record(self, runner, itr, where) if itr else None)
+    code, out, err = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 2 and "lacks row" in err and "Verified" not in out
 
 
 def test_train_has_an_option_for_it(tmp_path, rlpyt):

@@ -54,7 +54,9 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     left_out = CompletedEnv(env).watch_info()
     try:
         _check_spaces(env)
-        for plain in (True, False):  # In the second run the environments are already used.
+        for plain in (True, False):
+            if not plain:  # In the second run, the environments are already used, and have different pasts.
+                _play(env, seed + 1)
             env.seed(seed)
             twin.seed(seed)
             _check_equal_samples(env, twin)
@@ -74,6 +76,16 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
 def _steppable(env: Any) -> Any:
     gymnasium = sys.modules.get("gymnasium")  # If not imported, no environment is one of gymnasium.
     return GymEnvWrapper(env) if gymnasium is not None and isinstance(env, gymnasium.Env) else env
+
+
+def _play(env: Any, seed: int, n_steps: int = 20) -> None:
+    """Play some random steps with another seed."""
+    env.seed(seed)
+    observation = env.reset()
+    for _ in range(n_steps):
+        observation, _, done, info = env.step(allowed_action(env.action_space, env.action_space.sample(), observation))
+        if field_of(info, "traj_done", done):
+            observation = env.reset()
 
 
 def _check_spaces(env: Any) -> None:

@@ -44,7 +44,9 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
         assert vector.autoreset_mode in AUTORESET_MODES, f"autoreset_mode must be one of {AUTORESET_MODES}, got {vector.autoreset_mode!r}."
         assert vector.autoreset_mode != DISABLED or vector.resets_some, "A DISABLED vector must be able to reset some environments."
         _check_spaces(vector)
-        for _ in range(2):  # In the second run the vectors are already used.
+        for run in range(2):
+            if run == 1:  # The vectors are already used, and have different pasts.
+                _play(vector, [seed + 1 + i for i in range(n)])
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
             _check_steps([_Watched(each) for each in vectors], n_steps)
@@ -101,6 +103,22 @@ class _Watched:
         self.step = self.vector.step_into(actions, self.out)
         self._check_around("step_into()")
         assert isinstance(self.step, VectorStep), f"step_into() must return a VectorStep, got {self.step!r}."
+
+
+def _play(vector: Any, seeds: list[int], n_steps: int = 20) -> None:
+    """Play some random steps with other seeds."""
+    n, space = vector.n, vector.action_space
+    out = buffer_from_example(vector.observation_space.null_value(), (n,), share_memory=False)
+    vector.seed(seeds)
+    vector.reset_into(out)
+    for _ in range(n_steps):
+        actions = buffer_from_example(space.null_value(), (n,), share_memory=False)
+        for i in range(n):
+            actions[i] = space.sample()
+        step = vector.step_into(actions, out)
+        ended = np.asarray(step.terminated) | np.asarray(step.truncated)
+        if vector.autoreset_mode == DISABLED and ended.any():
+            vector.reset_into(out, ended)
 
 
 def _check_steps(pair: list[_Watched], n_steps: int) -> None:

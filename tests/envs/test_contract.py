@@ -94,6 +94,17 @@ class ForgetsTheSeed(CountingEnv):
         self._rng = np.random.default_rng()
 
 
+class TakesTheFirstSeedOnly(CountingEnv):
+    is_seeded = False
+
+    def seed(self, seed):
+        if not self.is_seeded:
+            super().seed(seed)
+        else:
+            Env.seed(self, seed)  # The spaces.
+        self.is_seeded = True
+
+
 class NoiseWithoutSeed(CountingEnv):
     """Only its steps do not follow the seed."""
 
@@ -182,6 +193,8 @@ class ActionOutsideItsSpace(CountingEnv):
         (FarAway, r"The observation of reset\(\) must be finite"),
         (DoneIsANumber, "done at step 0 must be True or False"),
         (ForgetsTheSeed, r"Equal seeds .* differ in reset: observation\[3\] is 0\.\d+ and 0\.\d+\. Draw all random numbers from"),
+        (TakesTheFirstSeedOnly, r"Equal seeds .* differ in|step_into\(\) and reset_into\(\) must write"),
+        (RemembersThePast, "Equal seeds and actions must give equal results"),
         (NoiseWithoutSeed, r"Equal seeds .* differ in step at step 0: observation\[3\] .* Draw all random numbers from"),
         (RefusesBounds, "the action is on a bound"),
         (InfiniteAtBounds, r"The reward at step \d+ must be finite"),

@@ -110,6 +110,14 @@ class IgnoresSeeds(Walk):
         VectorEnv.seed(self, seeds)
 
 
+class TakesTheFirstSeedsOnly(Walk):
+    is_seeded = False
+
+    def seed(self, seeds):
+        (VectorEnv.seed if self.is_seeded else Walk.seed)(self, seeds)
+        self.is_seeded = True
+
+
 class ResetsAll(Walk):
     def reset_into(self, observation_out, which=None):
         super().reset_into(observation_out)
@@ -144,6 +152,7 @@ class Outside(Walk):
         (WritesBeside, "step_into() wrote beyond the rows it was given, in observation"),
         (ChangesActions, "step_into() changed the actions it was given at step 0"),
         (IgnoresSeeds, "Equal seeds and actions must give equal episodes"),
+        (TakesTheFirstSeedsOnly, "Equal seeds and actions must give equal episodes"),
         (ResetsAll, "reset_into() must write only the rows of its mask"),
         (TooLong, "An episode is longer than horizon=3"),
         (LeavesARow, "step_into() did not write the row of environment 2, in observation"),

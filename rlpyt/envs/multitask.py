@@ -329,9 +329,11 @@ class MultiEnvWrapper(_OtherSpec):
 
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
-        check_form(state, dict(envs=list, active=(int, type(None)), rng=tuple), "The state of MultiEnvWrapper")
-        rng = from_plain(state["rng"], "rng")
-        if not isinstance(rng, np.random.Generator) or not 0 <= (state["active"] or 0) < len(self._envs) == len(state["envs"]):
+        check_form(state, dict(envs=list, active=(int, type(None)), rng=(tuple, type(None))), "The state of MultiEnvWrapper")
+        rng = None if state["rng"] is None else from_plain(state["rng"], "rng")
+        if not isinstance(rng, (np.random.Generator, type(None))) or not 0 <= (state["active"] or 0) < len(self._envs) == len(
+            state["envs"]
+        ):
             raise ValueError(f"The state does not belong to {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
         for env, env_state in zip(self._envs, state["envs"]):
             env.set_state(env_state)

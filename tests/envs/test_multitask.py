@@ -189,6 +189,14 @@ def test_tasks_in_turn_begin_with_the_first_after_seeding():
     assert chosen == [[0, 1], [0, 1, 2, 0]]
 
 
+def test_a_state_without_a_generator_is_restored():
+    env, other = (MultiEnvWrapper(points(), round_robin_strategy) for _ in range(2))
+    env.reset()
+    env.reset()
+    other.set_state(env.get_state())
+    assert other.active_task_index == 1 and (other.reset(), other.active_task_index)[1] == 2
+
+
 def test_modes_add_take_away_or_leave_the_one_hot():
     vanilla = MultiEnvWrapper(points(), round_robin_strategy, mode="vanilla")
     assert vanilla.observation_space.shape == (3,) and vanilla.reset()[0].shape == (3,)

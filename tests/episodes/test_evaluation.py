@@ -48,6 +48,50 @@ def test_a_deterministic_one_acts_by_the_mean_until_the_goal_is_reached():
     assert path["env_infos"]["success"][-1]
 
 
+class ReusesMemory(gymnasium.Env):
+    """Writes each observation and info into the same array, and spoils the action."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self.t = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t[:] = 0
+        return self.t, dict(t=self.t)
+
+    def step(self, action):
+        self.t += 1
+        action *= 0
+        return self.t, 1.0, bool(self.t >= 4), False, dict(t=self.t)
+
+
+class SameMemory:
+    """Writes actions and infos into the same arrays."""
+
+    def __init__(self):
+        self.action, self.n = np.zeros(1, np.float32), np.zeros(1)
+
+    def reset(self, do_resets=None):
+        self.n[:] = 0
+
+    def get_action(self, observation):
+        self.n += 1
+        self.action[:] = self.n / 10
+        return self.action, dict(n=self.n)
+
+
+def test_what_environments_and_policies_write_into_the_same_memory_is_copied():
+    path = rollout(ReusesMemory(), SameMemory())
+    assert path["observations"].ravel().tolist() == [0, 1, 2, 3] and path["next_observations"].ravel().tolist() == [1, 2, 3, 4]
+    assert path["env_infos"]["t"].ravel().tolist() == [1, 2, 3, 4] == path["agent_infos"]["n"].ravel().tolist()
+    np.testing.assert_allclose(path["actions"].ravel(), [0.1, 0.2, 0.3, 0.4])
+    batch = obtain_evaluation_episodes(SameMemory(), ReusesMemory(), num_eps=2)
+    assert batch.observations.ravel().tolist() == [0, 1, 2, 3] * 2 and batch.last_observations.ravel().tolist() == [4, 4]
+
+
 def test_evaluation_episodes_are_a_batch():
     policy = TowardsGoal()
     batch = obtain_evaluation_episodes(policy, PointEnv(), max_episode_length=4, num_eps=3)

@@ -14,7 +14,7 @@ from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.environment import Environment
 from rlpyt.envs.specs import StepType, checked_action
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.in_progress import InProgressEpisode
+from rlpyt.samplers.episodic.in_progress import InProgressEpisode, copied
 from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.workers import as_policy, check_has
 from rlpyt.utils.settings import COUNT, Number, checked, has
@@ -109,10 +109,10 @@ def _rollout(
         agent_info = from_structure(agent_info)
         if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
-        for_env = optional.for_envs(action)
+        for_env, chosen = optional.for_envs(action), copied(action)
         episode.step(for_env, agent_info)
         if for_env is not action:
-            episode.actions[-1] = action  # the action as the policy chose it
+            episode.actions[-1] = chosen
         optional.take_rewards(np.array(episode.rewards[-1:], np.float32))
         if animated:
             time.sleep(0.05 / speedup)

@@ -9,7 +9,7 @@ import numpy as np
 from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.specs import checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.utils.structures import info_as_dictionaries, stack
+from rlpyt.utils.structures import info_as_dictionaries, map_structure, stack
 
 
 class InProgressEpisode:
@@ -36,8 +36,8 @@ class InProgressEpisode:
         self.env = as_environment(env)
         if initial_observation is None:
             initial_observation, episode_info = checked_reset(self.env.reset(), self.env)
-        self.episode_info = {} if episode_info is None else episode_info
-        self.observations = [initial_observation]
+        self.episode_info = {} if episode_info is None else copied(episode_info)
+        self.observations = [copied(initial_observation)]
         self.actions: list = []
         self.rewards: list[float] = []
         self.step_types: list = []
@@ -45,7 +45,7 @@ class InProgressEpisode:
         self.env_infos: list[dict] = []
 
     def step(self, action: Any, agent_info: dict) -> Any:
-        """Step the environment.
+        """Step the environment, and record copies, since environments and policies may reuse their memory.
 
         Args:
             action: the policy's action.
@@ -54,14 +54,15 @@ class InProgressEpisode:
         Returns:
             The new observation.
         """
+        before, agent_info = copied(action), copied(agent_info)
         env_step = checked_step(self.env.step(action), self.env)
-        self.observations.append(env_step.observation)
-        self.actions.append(env_step.action)
+        self.observations.append(copied(env_step.observation))
+        self.actions.append(before if env_step.action is action else copied(env_step.action))
         self.rewards.append(env_step.reward)
         self.step_types.append(env_step.step_type)
         self.agent_infos.append(agent_info)
-        self.env_infos.append(env_step.env_info)
-        return env_step.observation
+        self.env_infos.append(copied(env_step.env_info))
+        return self.observations[-1]
 
     def arrays(self) -> dict[str, Any]:
         """Return the steps so far: observations [T,...], actions, rewards, step_types, env_infos and agent_infos."""
@@ -94,3 +95,8 @@ class InProgressEpisode:
     def last_obs(self) -> Any:
         """The last observation so far."""
         return self.observations[-1]
+
+
+def copied(structure: Any) -> Any:
+    """Return a structure with copies of its arrays."""
+    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, structure)

@@ -109,6 +109,15 @@ def module_of_command(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
+class Gather(argparse.Action):
+    """Takes the values of an option that is repeated together, where argparse would keep only the last ones. They replace the default."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        """Add the values of one place in the command line."""
+        so_far = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, list(values) if so_far is self.default else [*so_far, *values])
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of command lines whose error for an unknown option names the nearest one."""
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rlpyt.cli import Gather
+
 if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
 
@@ -25,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser, n_episodes: int) -> None:
     parser.add_argument("--cuda_idx", type=int, help="GPU on which the agent acts; default: none")
     parser.add_argument("--max_steps", type=at_least_1, help="most env steps of an episode; default: the environment's time limit")
     parser.add_argument(
-        "--env", metavar="NAME=VALUE", nargs="+", default=[], help="further arguments of the environment, e.g. camera_name=track"
+        "--env",
+        metavar="NAME=VALUE",
+        nargs="+",
+        action=Gather,
+        default=[],
+        help="further arguments of the environment, e.g. camera_name=track",
     )
     parser.add_argument("--snapshot", default="last", help='for a directory: "last" (default), "best", or a file')
     add_opening_arguments(parser)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rlpyt.cli import Gather
 from rlpyt.utils.text import printable, show
 
 
@@ -22,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("dirs", metavar="RUN_DIR", nargs="+", help="directory of a run, or of an experiment")
     parser.add_argument(
-        "--key", metavar="COLUMN", nargs="+", default=[], dest="columns", help="columns of the log, a panel for each; default: the return"
+        "--key",
+        metavar="COLUMN",
+        nargs="+",
+        action=Gather,
+        default=[],
+        dest="columns",
+        help="columns of the log, a panel for each; default: the return",
     )
     parser.add_argument("--keys", action="store_true", help="list the columns of the log instead of drawing")
     parser.add_argument("--x", metavar="COLUMN", default="CumSteps", help="horizontal axis; default: CumSteps, environment steps")
@@ -31,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group_by",
         metavar="SETTING",
         nargs="+",
+        action=Gather,
         default=["directory"],
         help='common to the runs of a group: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
         'or "run" for ungrouped runs',

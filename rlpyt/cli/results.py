@@ -21,14 +21,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from rlpyt.cli import Gather
 from rlpyt.utils.text import printable, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--add", metavar="DIR", nargs="+", help="put the runs of these directories into the table")
-    what.add_argument("--compare", metavar="DIR", nargs="+", help="print the page of these runs, compared with a second directory or table")
+    what.add_argument("--add", metavar="DIR", nargs="+", action=Gather, help="put the runs of these directories into the table")
+    what.add_argument(
+        "--compare", metavar="DIR", nargs="+", action=Gather, help="print the page of these runs, compared with a second directory or table"
+    )
     parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
     parser.add_argument("--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone")
     parser.add_argument("--picture", metavar="FILE", help="also draw all curves, a panel for each task: a file .png, .svg or .pdf")

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from rlpyt.cli import TRACEBACK, Parser, Result, main_of_script
+from rlpyt.cli import TRACEBACK, Gather, Parser, Result, main_of_script
 
 COMMON = dict(  # Help for common arguments without a docstring entry.
     run_ID="number of the run, part of its directory",
@@ -114,7 +114,7 @@ def _reading(kind: Any, default: Any, has_places: bool) -> dict[str, Any]:
     if kind is bool:
         return dict(nargs="?", const=True, type=true_or_false, metavar="true|false")
     if typing.get_origin(kind) is not None:
-        return dict(nargs="*", type=typing.get_args(kind)[0])
+        return dict(nargs="*", action=Gather, type=typing.get_args(kind)[0])
     return dict(type=kind)
 
 

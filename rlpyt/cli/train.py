@@ -16,6 +16,7 @@ import argparse
 import sys
 from typing import Any
 
+from rlpyt.cli import Gather
 from rlpyt.cli.scripts import DIGEST
 from rlpyt.utils.text import show
 
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int)
     parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=2)
     parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
-    parser.add_argument("--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", default=[], dest="settings")
+    parser.add_argument(
+        "--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", action=Gather, default=[], dest="settings"
+    )
     parser.add_argument("--digest", help=f"{DIGEST}; the same as --set runner.digest=True", action="store_true")
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 
+from rlpyt.cli import Gather
+
 LAUNCHING = ("log_dir", "affinity_code", "n_trials", "runs_per_trial", "min_steps", "eta", "proposals", "seed")
 CONFIGURATION = ("settings", "sampler", "smoke")
 
@@ -21,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("names", metavar="NAME", nargs="+", help="module and key, e.g. cartpole ppo, or cartpole:ppo")
     parser.add_argument(
-        "--set", metavar="SECTION.NAME=VALUE", help="ranges, and settings to change", nargs="+", default=[], dest="settings"
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        help="ranges, and settings to change",
+        nargs="+",
+        action=Gather,
+        default=[],
+        dest="settings",
     )
     parser.add_argument("--trials", help="number of different settings; default: 30", type=int, default=30, dest="n_trials")
     parser.add_argument("--runs", help="runs of each trial, with different seeds; default: 3", type=int, default=3, dest="runs_per_trial")

@@ -135,6 +135,30 @@ def test_a_misspelt_option_of_a_command_is_answered_with_the_nearest(rlpyt, tmp_
     assert rlpyt("eval", tmp_path, "--qqq")[2].endswith("rlpyt eval --help lists all options.\n")
 
 
+def options_with_several_values():
+    """Command and flag of all options that take any number of values."""
+    parsers = cli.make_parser()._subparsers._group_actions[0].choices
+    actions = [(command, action) for command in COMMANDS for action in parsers[command]._actions]
+    return [(command, action.option_strings[-1]) for command, action in actions if action.option_strings and action.nargs == "+"]
+
+
+@pytest.mark.parametrize("command, flag", options_with_several_values())
+def test_a_repeated_option_takes_all_its_values_and_they_replace_the_default(command, flag):
+    parser = cli.make_parser()._subparsers._group_actions[0].choices[command]
+    (option,) = (action for action in parser._actions if flag in action.option_strings)
+    places = [action.dest for action in parser._actions if not action.option_strings and action.nargs != "?"]
+    for _ in range(2):
+        args = parser.parse_args([*places, flag, "a=1", "b=2", flag, "c=3"])
+        assert getattr(args, option.dest) == ["a=1", "b=2", "c=3"]
+    assert getattr(parser.parse_args(places), option.dest) == option.default
+
+
+def test_repeated_settings_all_count(rlpyt, tmp_path):
+    changes = ["--set", "algo.learning_rate=0.5", "--set", "algo.gamma_typo=1"]
+    code, _, err = rlpyt("train", "cartpole", "ppo", "--log_dir", tmp_path, *changes, "--set", "runner.n_steps=64")
+    assert code == 2 and "'gamma_typo'" in err
+
+
 def test_nothing_beside_the_script_of_searches_could_hide_a_module():
     """Python looks for modules beside a script first."""
     assert {path.name for path in Path(cli.__file__).with_name("launched").glob("*.py")} == {"__init__.py", "train.py"}

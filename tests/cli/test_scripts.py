@@ -60,6 +60,7 @@ def test_arguments_without_a_default_have_places_and_flags_beside_them_take_no_v
 
     assert called(monkeypatch, "--smoke a 3", launch) == ("a", 3, True, None, (1,))
     assert called(monkeypatch, "a 3 --other 4 --several 5 6", launch) == ("a", 3, False, 4, [5, 6]), "without annotations"
+    assert called(monkeypatch, "a 3 --several 5 6 --several 7", launch)[-1] == [5, 6, 7]
 
 
 @pytest.mark.parametrize(

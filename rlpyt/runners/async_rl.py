@@ -764,9 +764,11 @@ class _Optimizer:
 
     def __init__(self, runner: Any, rank: int) -> None:
         self.algo, self.agent, self.feed = runner.algo, runner.agent, runner.feed
-        self.resumed_file = None if runner._resumed is None else runner._resumed[0]
+        is_resumed = runner._resumed is not None
+        self.resumed_file = runner._resumed[0] if is_resumed else None
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
-        self.seed = runner.seed + SEED_STEP * rank
+        # With the seed of the run, a resumed run would repeat its random numbers. The sampler has another one each time it is resumed.
+        self.seed = env_seed(runner.sampler.seed, "algo", rank) if is_resumed else runner.seed + SEED_STEP * rank
 
     def train(self, pipe: Any) -> None:
         """Train together with the other optimizers until sampling has ended."""

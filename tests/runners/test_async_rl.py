@@ -495,27 +495,36 @@ def test_a_run_resumed_from_its_first_row_does_not_write_it_again(tmp_path):
 
 
 class NotingDqn(DQN):
-    """Writes the number of each call of its process into a file of each rank."""
+    """Each rank writes the number of each call, and a random number, into a file."""
 
     def optimize_agent(self, itr, samples=None, sampler_itr=None):
         with open(self.directory / f"rank_{self.rank}", "a") as file:
-            file.write(f"{itr}\n")
+            file.write(f"{itr} {float(torch.rand(()))}\n")
         return super().optimize_agent(itr, samples, sampler_itr)
 
+    def calls(self, rank):
+        """Return the numbers of the calls, and the random numbers."""
+        lines = (self.directory / f"rank_{rank}").read_text().splitlines()
+        return [int(line.split()[0]) for line in lines], {float(line.split()[1]) for line in lines}
 
-def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls(tmp_path):
+
+def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls_and_draw_other_random_numbers(tmp_path):
     def make(name, **settings):
         algo = NotingDqn(min_steps_learn=100, replay_size=2000, batch_size=16, replay_ratio=2)
-        (directory := tmp_path / name).mkdir()
-        algo.directory = directory
-        return build(algo=algo, n_optimizers=2, EnvCls=SlowEnv, **settings), directory
+        algo.directory = tmp_path / name
+        algo.directory.mkdir()
+        return build(algo=algo, n_optimizers=2, EnvCls=SlowEnv, **settings)
 
-    train(make("first", n_steps=200)[0], tmp_path, snapshot_mode="last")
-    first = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["run"]["runner"]["opt_itr"]
-    resumed, noted = make("resumed", n_steps=400, resume_from=tmp_path / "run_0")
+    first = make("first", n_steps=400)
+    train(first, tmp_path, snapshot_mode="last")
+    n_before = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["run"]["runner"]["opt_itr"]
+    resumed = make("resumed", n_steps=600, resume_from=tmp_path / "run_0")
     train(resumed, tmp_path, snapshot_mode="last")
-    calls = [list(map(int, (noted / f"rank_{rank}").read_text().split())) for rank in (0, 1)]
-    assert calls[0] == calls[1] == list(range(first, resumed.opt_itr)) and 0 < first < resumed.opt_itr
+    for rank in (0, 1):
+        (_, drawn_before), (calls, drawn) = first.algo.calls(rank), resumed.algo.calls(rank)
+        assert calls == list(range(n_before, resumed.opt_itr)) and 0 < n_before < resumed.opt_itr
+        assert rank == 0 or not drawn & drawn_before  # The first one continues, and draws again what came after the snapshot.
+    assert not resumed.algo.calls(0)[1] & resumed.algo.calls(1)[1]
 
 
 def atari(log_dir, n_steps, **settings):

@@ -69,11 +69,10 @@ class Stack:
             starts = np.concatenate([starts[:1], starts])
         self.last = parts[-1:].copy(), written + n
         before, after = parts[:-1][~starts[1:]], parts[1:][~starts[1:]]  # [n,C,H,W]
-        if np.array_equal(before, after):
-            return
         if not np.array_equal(before[:, 1:], after[:, :-1]):
             raise self._not_frames(parts, "one is not the one before it moved on by one frame")
-        self.moves_by_frames, self.last = True, None
+        if not np.array_equal(before, after):
+            self.moves_by_frames, self.last = True, None
 
     def _not_frames(self, parts: np.ndarray, reason: str) -> ValueError:
         return ValueError(

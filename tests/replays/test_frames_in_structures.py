@@ -167,6 +167,40 @@ def test_images_that_are_no_frames_are_refused(kind, part):
         make(UniformReplayFrameBuffer, example)
 
 
+def appended(images, done, chunk):
+    """A buffer with observations of images [n,C,H,W] and an array, appended by `chunk` rows."""
+    n = len(images)
+    observation = MaskedObservation(images[:, None], np.ones((n, 1, 2), np.int8))
+    nothing = np.zeros((n, 1))
+    samples = SamplesToBuffer(observation, nothing.astype(int), nothing.astype(np.float32), done[:, None], nothing.astype(bool))
+    buffer = UniformReplayFrameBuffer(example=example_of(samples), size=2 * n, B=1, discount=0.9, n_step_return=1)
+    for start in range(0, n, chunk):
+        buffer.append_samples(buffer_func(samples, lambda x, start=start: x[start : start + chunk] if x is not None else None))
+    return buffer
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 12])
+def test_an_image_of_different_channels_that_never_changes_is_refused(chunk):
+    """Its older channels would be replayed as copies of the last one."""
+    image = np.random.default_rng(0).integers(1, 256, (3, H, W), np.uint8)
+    with pytest.raises(ValueError, match="not stacks of the 3 latest frames, oldest first: one is not the one before it moved on"):
+        appended(np.stack([image] * 12), np.zeros(12, bool), chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 12])
+@pytest.mark.parametrize("is_black", [False, True])
+def test_frames_that_repeat_are_a_stack(chunk, is_black):
+    """A paused game, in two episodes with a blank row between: the stack changes until it is full of copies of one frame."""
+    frame = np.zeros((H, W), np.uint8) if is_black else np.random.default_rng(0).integers(1, 256, (H, W), np.uint8)
+    episode = [np.stack([frame * (i + t >= 2) for i in range(3)]) for t in range(6)]  # [0,0,f], [0,f,f], then [f,f,f].
+    images = np.stack([*episode, np.zeros((3, H, W), np.uint8), *episode])
+    done = np.isin(np.arange(13), (5, 6))
+    buffer = appended(images, done, chunk)
+    rows = np.array([2, 3, 4, 7, 8, 9, 10])
+    replayed = buffer.extract_batch(rows, np.zeros(len(rows), int)).agent_inputs.observation.observation
+    assert np.array_equal(replayed, images[rows])
+
+
 def test_algorithms_choose_frames_under_masks_and_whole_images_in_other_structures():
     masked, nested = (example_of(Play(kind).batch(1)) for kind in KINDS)
     assert is_frame_stack(masked.observation) and not is_frame_stack(nested.observation)

@@ -174,7 +174,7 @@ class AsyncRlMixin(RunnerMixin):
         if self.resume_from is not None:
             self._resumed = find_snapshot(self, self.resume_from)
             _, snapshot = self._resumed  # With the seed of the run, the environments would repeat its episodes.
-            sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"])
+            sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"] // self.sampler.batch_spec.size)
         with self._choosing():
             _, examples = self.sampler.async_initialize(
                 agent=self.agent,

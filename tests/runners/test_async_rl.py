@@ -527,6 +527,18 @@ def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls_and_draw_oth
     assert not resumed.algo.calls(0)[1] & resumed.algo.calls(1)[1]
 
 
+def test_a_run_of_any_length_can_be_resumed(tmp_path):
+    def make(**settings):
+        return build(algo=Impala(), agent=MlpFfAgent(), **settings)
+
+    train(make(n_steps=200), tmp_path, snapshot_mode="last")
+    file = tmp_path / "run_0" / "params.pkl"
+    torch.save(dict(torch.load(file, weights_only=True), cum_steps=3 * 10**8), file)
+    resumed = make(n_steps=3 * 10**8 + 200, resume_from=tmp_path / "run_0")
+    train(resumed, tmp_path, snapshot_mode="last")
+    assert resumed.n_copied == resumed.n_itr == (3 * 10**8 + 200) // (T * B)
+
+
 def atari(log_dir, n_steps, **settings):
     runner = build(
         algo=dqn(min_steps_learn=60, replay_size=800, batch_size=8),

@@ -304,7 +304,13 @@ class CompletedAgent(Completed):
 
 
 class AsyncAgent(Agent, Protocol):
-    """The agent's interface for asynchronous samplers. One process trains the agent; others act with copies of its parameters."""
+    """The agent's interface for asynchronous samplers. One process trains the agent; others act with copies of its parameters.
+
+    Attributes:
+        parameters_version: how often parameters had been published when these were.
+    """
+
+    parameters_version: int
 
     def async_initialize(self) -> None:
         """In the training process, after `initialize`: prepare to send parameters."""

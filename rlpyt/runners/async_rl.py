@@ -647,7 +647,7 @@ def _sample(
             start = time.perf_counter()
             traj_infos = sampler.obtain_samples(itr, buffer)
             seconds = time.perf_counter() - start
-            version = lines.versions[buffer, part] = sampler.agent.parameters_version
+            version = lines.versions[buffer, part] = sampler.acting_parameters_version
             for b in sampler.take_restarted():
                 lines.restarted[buffer, first_column + b] = True
             lines.filled[buffer].release()

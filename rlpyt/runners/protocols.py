@@ -188,10 +188,12 @@ class AsyncBatchSampler(BatchSampler, Protocol):
     Attributes:
         start_method: how processes start; None for the system's default.
         seed: of the environments.
+        acting_parameters_version: in a part, version of the parameters that acted in the last batch (the agent's `parameters_version`).
     """
 
     start_method: str | None
     seed: int
+    acting_parameters_version: int
     _batches: Sequence[tuple[Any, Any]]  # The two batches, in tensors and in the same memory as arrays.
 
     def async_initialize(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from functools import partial
 
 import numpy as np
@@ -25,6 +26,7 @@ from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector
+from rlpyt.samplers.ray.actors import Call
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 from rlpyt.samplers.ray.cluster import Cluster
 from rlpyt.samplers.workers import WorkerError
@@ -505,6 +507,37 @@ def test_so_do_the_parts_of_an_asynchronous_one():
     sampler.async_initialize(RecordingAgent())
     assert sampler._n_samplers == 1
     assert [part._n_samplers for part in sampler.parts(3)] == [3, 3, 3]
+
+
+class NoPool:
+    """In place of actors; a call notes the parameters with which it is collected."""
+
+    def submit(self, name, argument, doing, parameters):
+        return Call(name, argument, doing, parameters)
+
+    def receive(self, call):
+        self.acted = call.parameters
+        return [(([], []), [])]
+
+    def kill(self):
+        pass
+
+
+@pytest.mark.parametrize("in_flight", [0, 2])
+def test_beside_training_the_version_that_acted_is_known(in_flight, monkeypatch):
+    sampler = AsyncRayBatchSampler(CountingEnv, {}, batch_T=2, batch_B=5, in_flight=in_flight)
+    agent = RecordingAgent()
+    sampler.async_initialize(agent)
+    pool = sampler._pool = NoPool()
+    sampler._pending, sampler._restart_next, sampler._columns = deque(), set(), []
+    monkeypatch.setattr(sampler, "_put_parameters", lambda: agent.parameters_version)
+    monkeypatch.setattr(agent, "recv_shared_memory", lambda: setattr(agent, "parameters_version", agent.parameters_version + 3))
+    acted = []
+    for itr in range(5):
+        sampler.obtain_samples(itr, itr % 2)
+        acted.append(sampler.acting_parameters_version)
+        assert acted[-1] == pool.acted and sampler.policy_lag == agent.parameters_version - pool.acted
+    assert acted == [3, 6, 9, 12, 15] if in_flight == 0 else [3, 3, 3, 6, 9]
 
 
 def test_a_cluster_that_was_started_here_is_not_shared(monkeypatch):

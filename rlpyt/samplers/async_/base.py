@@ -139,6 +139,11 @@ class AsyncSamplerMixin(SamplerMixin):
         _, traj_infos = super().obtain_samples(itr)
         return traj_infos
 
+    @property
+    def acting_parameters_version(self) -> int:
+        """Version of the parameters that acted in the last batch. A sampler that samples ahead extends it."""
+        return self.agent.parameters_version
+
     def update_envs(self, updates: Any) -> list[int]:
         """Raise NotImplementedError: environments of an asynchronous sampler cannot be reached."""
         raise NotImplementedError(

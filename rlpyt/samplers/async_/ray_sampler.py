@@ -19,3 +19,11 @@ class AsyncRayBatchSampler(AsyncParallelSamplerMixin, RayBatchSampler):
         for part in parts:
             part._n_samplers = n
         return parts
+
+    def _version_to_send(self) -> int:
+        return self.agent.parameters_version
+
+    @property
+    def acting_parameters_version(self) -> int:
+        """Version of the parameters that acted in the last batch: with n batches `in_flight`, those of n batches before."""
+        return self.batch_parameters_version

@@ -39,7 +39,8 @@ class RayBatchSampler(ParallelSamplerBase):
         args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is ignored.
 
     Attributes:
-        parameters_version: how often parameters have been sent to the actors to collect a batch.
+        parameters_version: how often parameters have been sent to the actors to collect a batch; in an `AsyncRayBatchSampler`, the agent's
+            `parameters_version` when they were last sent.
         batch_parameters_version: version of the parameters with which the last batch was collected.
         n_restarts: number of actors that have been replaced.
     """
@@ -167,7 +168,7 @@ class RayBatchSampler(ParallelSamplerBase):
             parameters = self._put_parameters()
             if name != "collect":
                 return pool.request((name, argument), doing, parameters)
-            self.parameters_version += 1
+            self.parameters_version = self._version_to_send()
             for itr in range(self.itr + len(self._pending), self.itr + self.in_flight + 1):
                 call = pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters)
                 call.version, call.restarted, self._restart_next = self.parameters_version, self._restart_next, set()
@@ -179,6 +180,9 @@ class RayBatchSampler(ParallelSamplerBase):
         for columns, (_, arrays) in zip(self._columns, replies):
             copy_arrays(batch_arrays(self.samples_np[:, columns.start : columns.stop]), arrays)
         return [reply for reply, _ in replies]
+
+    def _version_to_send(self) -> int:
+        return self.parameters_version + 1
 
     def _put_parameters(self) -> Any:
         """Put the latest parameters into the object store, once for all actors; return the reference."""

@@ -103,7 +103,7 @@ class ImageModel(Model):
     """
 
     conv_defaults: Mapping[str, Sequence[int]] = {}
-    _float_images_are_known = False
+    _known_float_images: frozenset[int] = frozenset()  # Numbers of those that have been looked at.
 
     @checked()
     def __init__(
@@ -120,24 +120,27 @@ class ImageModel(Model):
         layers = {name: given[name] or default[:n_layers] for name, default in self.conv_defaults.items()}
         self.conv_settings: dict[str, Any] = dict(layers, use_maxpool=use_maxpool)
 
-    def image_batch(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    def image_batch(self, image: torch.Tensor, number: int = 0) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Image with leading dims [T,B], [B] or [] -> [T*B,C,H,W], (lead_dim, T, B).
 
         ValueError for floats above 1. Only the first images that are not all 0 are tested, because each test makes the CPU wait for a GPU.
+
+        number: of the image among those of an observation.
         """
         lead_dim, T, B, shape = infer_leading_dims(image, 3)
-        if image.dtype.is_floating_point and not self._float_images_are_known and not torch.compiler.is_compiling():
-            self._look_at(image)
+        if image.dtype.is_floating_point and number not in self._known_float_images and not torch.compiler.is_compiling():
+            self._look_at(image, number)
         return image.reshape(T * B, *shape), (lead_dim, T, B)
 
-    def _look_at(self, image: torch.Tensor) -> None:
+    def _look_at(self, image: torch.Tensor, number: int) -> None:
         largest = float(image.max()) if image.numel() else 0.0
         if largest > 1:
             raise ValueError(
                 f"{type(self).__name__} takes images as uint8 in [0,255] or as floats in [0,1], but these are floats up to {largest:g}: "
                 "leave them uint8, which takes a quarter of the memory, or divide them by 255 in the environment."
             )
-        self._float_images_are_known = largest > 0
+        if largest > 0:
+            self._known_float_images |= {number}
 
 
 class Conv2dHeadModel(torch.nn.Module):

@@ -132,12 +132,13 @@ class MultiInputModel(ImageModel):
         """Observation with leading dims [T,B], [B] or [] -> features [T*B,n_features], (lead_dim, T, B)."""
         leaves = leaves_of(observation)
         lead_dims = infer_leading_dims(leaves[0], len(self._shapes[0]))[:3]
-        features, convs = [], iter(self.images)
+        features: list[torch.Tensor] = []
         for kind, shape, leaf in zip(self._kinds, self._shapes, leaves):
             if kind == IMAGE:
                 leaf = leaf if leaf.dtype == torch.uint8 or leaf.is_floating_point() else leaf.float()
-                image, _ = self.image_batch(leaf if len(shape) == 3 else leaf.unsqueeze(-3))
-                features.append(next(convs)(image))
+                number = len(features)
+                image, _ = self.image_batch(leaf if len(shape) == 3 else leaf.unsqueeze(-3), number)
+                features.append(self.images[number](image))
         if self.vector is not None:
             features.append(self.vector(self._numbers(leaves)))
         return features[0] if len(features) == 1 else torch.cat(features, dim=1), lead_dims

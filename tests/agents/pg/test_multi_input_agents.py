@@ -113,6 +113,27 @@ def test_vectors_are_normalized_by_their_statistics(AgentCls, model):
     torch.testing.assert_close(agent.model.obs_rms.var, seen.var(0, unbiased=False), rtol=1e-4, atol=1e-5)
 
 
+def dict_of(**parts):
+    return EnvSpaces(GymSpaceWrapper(gymnasium.spaces.Dict(parts)), IntBox(0, 3))
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_each_image_of_floats_is_looked_at_until_one_is_not_black(wrong):
+    image = gymnasium.spaces.Box(0, 1, (1, 8, 8))
+    spaces = dict_of(left=image, right=image)
+    agent = make(MultiInputFfAgent, spaces, model_kwargs=FF)
+    observation, *others = inputs(spaces, 3)
+
+    def scaled(*factors):
+        return type(observation)(*(part * factor for part, factor in zip(tuple(observation), factors)))
+
+    agent.value(scaled(*((0, 1) if wrong == 0 else (1, 0))), *others)
+    with pytest.raises(ValueError, match=r"takes images as uint8 in \[0,255\] or as floats in \[0,1\], but these are floats up to 2"):
+        agent.value(scaled(*((255, 1) if wrong == 0 else (1, 255))), *others)
+    agent.value(scaled(1, 1), *others)
+    agent.value(scaled(255, 255), *others)  # Both are known, so nothing waits for a GPU any more.
+
+
 def test_deterministic_evaluation_takes_the_means_of_all_real_numbers():
     spaces = make_every_kind().spaces
     agent = make(MultiInputFfAgent, spaces, model_kwargs=FF, deterministic_eval=True)

@@ -58,8 +58,8 @@ class PPO(OnPolicyAlgorithm):
             `lr_schedule` it has no effect.
         lr_schedule: another schedule of the learning rate, as in `OnPolicyAlgorithm`, or "adaptive": after an iteration whose mean
             approxKl is above ``2 desired_kl`` the rate is divided by 1.5, below ``desired_kl / 2`` it is multiplied by 1.5. It stays within
-            0.01 and 10 times `learning_rate`. (Schulman et al. 2017 mention for Roboschool that the step size followed the divergence, but
-            give neither thresholds nor factors, so these are ours.)
+            0.01 and 10 times `learning_rate`. The rule is that of Rudin et al. 2021
+            (https://arxiv.org/abs/2109.11978).
         desired_kl: for "adaptive", in nats.
         target_kl: end the epochs of an iteration after the first one whose mean approxKl is above this, in nats; None does all epochs. It
             costs one read of the device per epoch. (Stable-Baselines3 compares with 1.5 times its target_kl after each minibatch.)

@@ -21,16 +21,19 @@ from rlpyt.cli.scripts import DIGEST
 from rlpyt.utils.text import show
 
 SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments get in another way
+NOT_GIVEN: Any = argparse.SUPPRESS  # Default of these options: `build_and_train` has the values.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="module and key, e.g. cartpole ppo, or cartpole:ppo")
-    parser.add_argument("--log_dir", help="directory of the experiment; default: made from module and key")
-    parser.add_argument("--run_ID", help="number of the run, part of its directory; default: 0", type=int, default=0)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: 0", type=int, default=0)
-    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int)
-    parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=2)
+    parser.add_argument("--log_dir", help="directory of the experiment; default: made from module and key", default=NOT_GIVEN)
+    parser.add_argument("--run_ID", help="number of the run, part of its directory; default: 0", type=int, default=NOT_GIVEN)
+    parser.add_argument("--seed", help="the same seed gives the same run; default: 0", type=int, default=NOT_GIVEN)
+    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=NOT_GIVEN)
+    parser.add_argument(
+        "--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=NOT_GIVEN
+    )
     parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
     parser.add_argument(
         "--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", action=Gather, default=[], dest="settings"
@@ -45,13 +48,17 @@ def run(args: argparse.Namespace) -> int:
 
     args.settings = [*args.settings, *["runner.digest=True"] * args.digest]
     settings: dict[str, Any] = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
+    single = {name: value for name, value in vars(args).items() if name in SINGLE}
     names = split_key(args.names[0]) if len(args.names) == 1 else args.names
     if not names:
         print(list_of_configurations())
     elif len(names) == 2:
         module, key = names
-        build_and_train(module, key, **{name: getattr(args, name) for name in SINGLE}, **settings)
+        build_and_train(module, key, **single, **settings)
     elif len(names) == 4:  # the arguments with which run_experiments calls a script
+        if single:
+            options = ", ".join(f"--{name}" for name in single)
+            raise ValueError(f"{options} cannot be given with slot_affinity_code, log_dir, run_ID and config_key, which determine them.")
         build_and_train_in_slot(*names, **settings)
     else:
         words = "give module and key, or slot_affinity_code, log_dir, run_ID and config_key (module:key)"

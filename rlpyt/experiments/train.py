@@ -43,7 +43,7 @@ def build_and_train(
         cuda_idx: index of the GPU that trains; None for the CPU.
         n_parallel: worker processes of parallel samplers, in each group.
         sampler: name in `rlpyt.experiments.build.SAMPLERS`, or import path; None takes the configuration's.
-        settings: changes such as "algo.learning_rate=1e-3".
+        settings: changes such as "algo.learning_rate=1e-3". Those of the section affinity win over `affinity`, `cuda_idx`, `n_parallel`.
         affinity: affinity of the runner; None makes it from `cuda_idx` and `n_parallel`.
         smoke: make the run tiny, to see whether everything works.
         sections: changes by section; the section "classes" has import paths, or names of samplers.
@@ -55,7 +55,9 @@ def build_and_train(
     config, paths = configuration(module, key, sampler, settings, sections, smoke)
     if affinity is None:
         affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
-    runner = build(config, paths, affinity, seed)
+    if "resume_from" in config["runner"]:
+        raise ValueError("runner.resume_from cannot be set: rlpyt resume DIR continues a run, with the settings in its params.json.")
+    runner = build(config, paths, with_settings(affinity, config, settings), seed)
     runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
     params = dict(config, configuration=f"{module}:{key}", seed=seed)
@@ -69,7 +71,7 @@ def build_runner(
 ) -> MinibatchRlBase:
     """Return the runner of a configuration, not started yet; arguments and errors are those of `build_and_train`."""
     config, paths = configuration(module, key, sampler, settings)
-    return build(config, paths, affinity, seed)
+    return build(config, paths, with_settings(affinity, config, settings), seed)
 
 
 def configuration(
@@ -97,6 +99,28 @@ def configuration(
     if smoke:
         config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
     return config, paths
+
+
+def with_settings(affinity: Any, config: Mapping[str, Any], settings: Sequence[str]) -> Any:
+    """Return an affinity, or a list of one per process, with the entries that are set by "affinity.name=value".
+
+    Raises:
+        ValueError: the affinity is "auto", or that of an asynchronous run, whose processes have different ones; or runner.affinity is set
+            to something else than a dictionary.
+    """
+    changed = changes(config, settings)
+    of_runner = changed.get("runner", {}).get("affinity", {})
+    if not isinstance(of_runner, Mapping):
+        raise ValueError(f"runner.affinity={of_runner!r} must be a dictionary. Set its entries, e.g. affinity.master_torch_threads=1.")
+    given = {**of_runner, **changed.get("affinity", {})}
+    if not given or affinity is None:  # `build` has the settings already.
+        return affinity
+    if isinstance(affinity, list):
+        return [with_settings(each, config, settings) for each in affinity]
+    if isinstance(affinity, str) or "optimizer" in affinity:
+        which = "'auto'" if isinstance(affinity, str) else "that of an asynchronous run, with an optimizer and samplers"
+        raise ValueError(f"affinity.{next(iter(given))} cannot be set: the affinity is {which}. Change it where it is made.")
+    return {**affinity, **given}
 
 
 def build_and_train_in_slot(slot_affinity_code: str, log_dir: Any, run_ID: int | str, config_key: str, **settings: Any) -> str:

@@ -159,6 +159,11 @@ def test_repeated_settings_all_count(rlpyt, tmp_path):
     assert code == 2 and "'gamma_typo'" in err
 
 
+def test_options_that_a_launcher_determines_are_refused_beside_its_arguments(rlpyt, tmp_path):
+    code, _, err = rlpyt("train", "0slt_1cpu_0hto_1ass", tmp_path, "0", "cartpole:ppo", "--seed", "0", "--cuda_idx", "1")
+    assert code == 2 and "--seed, --cuda_idx cannot be given with slot_affinity_code, log_dir, run_ID and config_key" in err
+
+
 def test_nothing_beside_the_script_of_searches_could_hide_a_module():
     """Python looks for modules beside a script first."""
     assert {path.name for path in Path(cli.__file__).with_name("launched").glob("*.py")} == {"__init__.py", "train.py"}

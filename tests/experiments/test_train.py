@@ -110,6 +110,52 @@ def test_settings_that_a_class_does_not_have_are_refused_with_the_nearest_name(n
         train.build(config, classes_of(module, key), affinity={}, seed=0)
 
 
+@pytest.fixture
+def built(monkeypatch):
+    """Calls `build_and_train`, but trains nothing; returns the runner that it made."""
+    runners = []
+
+    def run(*args, **kwargs):
+        runners.append(None)
+        train.build_and_train("cartpole", *args, **kwargs)
+        return runners[-1]
+
+    monkeypatch.setattr(MinibatchRlEval, "train", lambda self: runners.append(self))
+    return run
+
+
+def test_settings_of_the_affinity_win_over_options_and_defaults(built, tmp_path):
+    settings = ["affinity.workers_cpus=[3, 4, 5]", "affinity.set_affinity=True"]
+    affinity = built("ppo", log_dir=str(tmp_path), n_parallel=1, settings=settings).affinity
+    assert affinity == dict(cuda_idx=None, workers_cpus=[3, 4, 5], set_affinity=True, master_torch_threads=1)
+    affinity = built("ppo", log_dir=str(tmp_path), n_parallel=1).affinity
+    assert affinity == dict(cuda_idx=None, workers_cpus=[0], set_affinity=False, master_torch_threads=1)
+    affinity = built("ppo", log_dir=str(tmp_path), affinity=dict(workers_cpus=[7], master_torch_threads=2), settings=settings[1:]).affinity
+    assert affinity == dict(workers_cpus=[7], set_affinity=True, master_torch_threads=2)
+
+
+def test_settings_of_the_affinity_are_refused_where_processes_have_different_ones(tmp_path):
+    each = [dict(workers_cpus=[0]), dict(workers_cpus=[1])]
+    assert train.with_settings(each, dict(affinity={}), ["affinity.cuda_idx=1"]) == [dict(one, cuda_idx=1) for one in each]
+    for affinity in ("auto", dict(optimizer=[{}], sampler={})):
+        with pytest.raises(ValueError, match="affinity.cuda_idx cannot be set"):
+            train.with_settings(affinity, dict(affinity={}), ["affinity.cuda_idx=1"])
+
+
+def test_a_dictionary_may_set_several_entries_of_the_affinity():
+    settings = ["runner.affinity=dict", "runner.affinity={'cuda_idx': 1, 'master_torch_threads': 2}", "affinity.cuda_idx=3"]
+    config = dict(affinity={}, runner={})
+    assert train.with_settings(dict(cuda_idx=None), config, settings[1:]) == dict(cuda_idx=3, master_torch_threads=2)
+    with pytest.raises(ValueError, match="runner.affinity='dict' must be a dictionary"):
+        train.with_settings({}, config, settings[:1])
+
+
+def test_resuming_is_no_setting(built, tmp_path):
+    with pytest.raises(ValueError, match="resume_from cannot be set: rlpyt resume DIR"):
+        built("ppo", log_dir=str(tmp_path), settings=[f"runner.resume_from={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_sampler_that_does_not_exist_is_refused_with_the_nearest_name():
     for settings in (dict(sampler="seriel"), dict(sections=dict(classes=dict(sampler="seriel")))):
         with pytest.raises(ValueError, match="no sampler named 'seriel'. Did you mean 'serial'"):

@@ -16,6 +16,7 @@ from rlpyt.models.pg.atari_ff_model import SMALL_CONV
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.parts import integers_of, leaf_spaces
+from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import checked
 from rlpyt.utils.structures import leaves_of
 from rlpyt.utils.tensor import infer_leading_dims
@@ -109,6 +110,11 @@ class MultiInputModel(ImageModel):
                 self._encodings.append(MultiCategorical(n))
             else:
                 n_reals += math.prod(shape)
+        if normalize_observation and not n_reals:
+            logger.warn(
+                f"{type(self).__name__}: normalize_observation=True has no effect, leave it out: the observations are only images, which "
+                "are scaled to [0,1], and integers, which are encoded one-hot."
+            )
         self.obs_rms = RunningMeanStdModel((n_reals,)) if normalize_observation and n_reals else None
         size = n_reals + sum(encoding.dim for encoding in self._encodings)
         self.images = torch.nn.ModuleList(images)

@@ -117,6 +117,19 @@ def dict_of(**parts):
     return EnvSpaces(GymSpaceWrapper(gymnasium.spaces.Dict(parts)), IntBox(0, 3))
 
 
+EYE, CARD = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8), gymnasium.spaces.Discrete(3)
+
+
+def test_normalization_that_has_nothing_to_normalize_is_told_of(capsys):
+    normalize = dict(FF, normalize_observation=True)
+    agent = make(MultiInputFfAgent, dict_of(eye=EYE, card=CARD), model_kwargs=normalize)
+    assert "MultiInputFfModel: normalize_observation=True has no effect, leave it out" in capsys.readouterr().out
+    assert agent.model.obs_rms is None
+    make(MultiInputFfAgent, dict_of(eye=EYE, card=CARD), model_kwargs=FF)
+    make(MultiInputFfAgent, dict_of(eye=EYE, v=gymnasium.spaces.Box(-1, 1, (2,))), model_kwargs=normalize)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_each_image_of_floats_is_looked_at_until_one_is_not_black(wrong):
     image = gymnasium.spaces.Box(0, 1, (1, 8, 8))

@@ -326,3 +326,6 @@ class AsyncAgent(Agent, Protocol):
 
     def recv_shared_memory(self) -> None:
         """In a sampling process: load the latest published parameters, if they are new."""
+
+    def acting_tensors(self) -> list[Any]:
+        """Return parameters and buffers of the models that act."""

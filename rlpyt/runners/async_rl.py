@@ -29,6 +29,7 @@ import multiprocessing
 import os
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, Completed
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.types import BatchSpec
-from rlpyt.utils.buffer import np_mp_array, torchify_buffer
+from rlpyt.utils.buffer import cloned, np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.launching.exp_launcher import pause_at
@@ -81,6 +82,7 @@ class AsyncRlMixin(RunnerMixin):
     sampler: AsyncBatchSampler
     sampler_affinities: list[dict]
     _control: Any = None  # The group in which optimizing processes exchange objects, while they train.
+    _evaluated: list[torch.Tensor] | None = None  # The parameters that acted in the evaluation of the last row, if best.pkl is kept.
     _eval_pauses_training = False
 
     @checked(OF_RUNNERS, max_batches_ahead=COUNT)
@@ -263,6 +265,7 @@ class AsyncRlMixin(RunnerMixin):
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
                 is_resumed=self.resume_from is not None,
+                tells_parameters=i == 0 and logger.get_snapshot_mode() == "best",
                 min_itr_learn=self.min_itr_learn,
             )
             for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))
@@ -281,6 +284,7 @@ class AsyncRlMixin(RunnerMixin):
         self._n_filled = 0  # Without replay, the number of sampling processes that have filled their part of the next batch.
         self._lags: list[float] = []  # Of the batches trained on since the last row of the log, in versions of the parameters.
         self.sampler_parameters_version = 0
+        self._evaluated = None
         self.throttled = Stopwatch()
         self._pending: dict[int, list] = {}  # Reports on batches for which the reports of other sampling processes are missing.
         self._n_sampling = len(self._reports)
@@ -447,6 +451,7 @@ class AsyncRlMixin(RunnerMixin):
             is_due = not is_batch or (itr + 1) % self.log_interval_itrs == 0
             if is_due and not (is_cut_short and pause_at() is not None):  # See `finish_interrupted`.
                 infos = [info for evaluation in evaluations for info in evaluation.traj_infos]
+                self._evaluated = next((evaluation.parameters for evaluation in evaluations if evaluation.parameters), None)
                 self.log_batch(max(itr, 0), infos, max((evaluation.seconds for evaluation in evaluations), default=0.0))
             if not is_batch:
                 self._row_itr = -1  # It came before batch 0.
@@ -496,6 +501,18 @@ class AsyncRlMixin(RunnerMixin):
         snapshot = super().get_itr_snapshot(itr)
         return dict(snapshot, itr=self._iteration(itr), sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
 
+    def _only_in_best(self) -> dict[str, Any]:
+        """Return the agent that was evaluated, since training has gone on meanwhile."""
+        if self._evaluated is None:
+            return {}
+        acting = self.agent.acting_tensors()
+        trained = cloned(acting)
+        try:
+            _assign(acting, self._evaluated)
+            return dict(agent_state_dict=cloned(self.agent.state_dict()))
+        finally:
+            _assign(acting, trained)
+
     def sampling_state(self) -> None:
         """Return None: environments continue while a snapshot is taken, so a resumed run begins new episodes."""
 
@@ -528,6 +545,10 @@ class AsyncRl(AsyncRlMixin, MinibatchRl):
 
 class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
     """Measures performance by evaluation episodes. The sampling processes play them between batches while training continues.
+
+    So when an evaluation is logged, the agent has been trained further than the one that was evaluated, and snapshots and hooks have the
+    former. Only in best.pkl, with snapshot_mode="best", do the models that act have the parameters that were evaluated (by the first of
+    several sampling processes); the rest of it is that of the other snapshots.
 
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """
@@ -597,6 +618,13 @@ class _Evaluation(NamedTuple):
     traj_infos: list
     seconds: float
     is_cut_short: bool  # Whether a signal may have ended it early.
+    parameters: list[torch.Tensor] | None  # Those that acted, on the CPU; None if they are not needed.
+
+
+def _assign(tensors: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
 
 
 class _Report(NamedTuple):
@@ -628,17 +656,19 @@ def _sample(
     report: Any,
     eval_interval: int | None,
     is_resumed: bool,
+    tells_parameters: bool,
     min_itr_learn: int,
 ) -> None:
     """Fill one part of every batch."""
     torch.set_num_threads(1)  # Must come first: a forked process cannot use the threads of its parent.
     set_seed(seed)
+    evaluate = partial(_evaluate, sampler, lines, tells_parameters)
     sampler.initialize(affinity)
     pipe.send(("ok", None))
     first_itr = pipe.recv()
     if first_itr is not None:
         if eval_interval and not is_resumed:
-            send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0, lines)))
+            send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, evaluate(0)))
         for itr in itertools.count(first_itr):
             buffer = itr % len(lines.filled)
             lines.free[buffer][part].acquire()
@@ -653,7 +683,7 @@ def _sample(
             lines.filled[buffer].release()
             evaluation = None
             if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
-                evaluation = _evaluate(sampler, itr, lines)
+                evaluation = evaluate(itr)
             send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
         lines.filled[buffer].release()  # Wakes the copier, which then ends. Without replay nobody waits for it.
         report.send(None)
@@ -663,12 +693,14 @@ def _sample(
     pipe.send(("ok", None))
 
 
-def _evaluate(sampler: Any, itr: int, lines: _Lines) -> _Evaluation:
+def _evaluate(sampler: Any, lines: _Lines, tells_parameters: bool, itr: int) -> _Evaluation:
     start = time.perf_counter()
     sampler.agent.eval_mode(itr)
     traj_infos = sampler.evaluate_agent(itr)
     sampler.agent.sample_mode(itr)
-    return _Evaluation(traj_infos, time.perf_counter() - start, is_cut_short=bool(lines.stop[0]))
+    seconds = time.perf_counter() - start
+    parameters = [tensor.detach().to("cpu", copy=True) for tensor in sampler.agent.acting_tensors()] if tells_parameters else None
+    return _Evaluation(traj_infos, seconds, bool(lines.stop[0]), parameters)
 
 
 def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -> None:

@@ -329,24 +329,24 @@ class Saver:
         replay: Any = None,
         force: bool = False,
         score: float | None = None,
+        only_in_best: dict[str, Any] | None = None,
     ) -> None:
         """Save the snapshot from `make`, and the new rows of the buffer `replay`, if any. For other arguments see `Snapshots`."""
         self.begin()
         snapshot = make()
         part = self._new_in(replay, snapshots.get_snapshot_dir())
         snapshot["replay"] = part and part.manifest
+        how: dict[str, Any] = dict(force=force, score=score, **(dict(only_in_best=only_in_best) if only_in_best else {}))
         if part is None or not part.lasts:
-            self._write(snapshots, itr, snapshot, part, force, score)
+            self._write(snapshots, itr, snapshot, part, how)
         else:  # Training changes parameters meanwhile, so save a copy.
             thread = ThreadPoolExecutor(1, "save")
-            self._writing = thread.submit(self._write, snapshots, itr, cloned(snapshot), part, force, score)
+            self._writing = thread.submit(self._write, snapshots, itr, cloned(snapshot), part, how)
             thread.shutdown(wait=False)
 
-    def _write(
-        self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, force: bool, score: float | None
-    ) -> None:
+    def _write(self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, how: dict[str, Any]) -> None:
         if part is None or part.try_to_write():
-            self.is_saved = snapshots.save_itr_params(itr, snapshot, force=force, score=score)
+            self.is_saved = snapshots.save_itr_params(itr, snapshot, **how)
             self.delete_old_replay()
 
     def save_own(self, state: dict[str, Any], replay: Any, directory: str, rank: int) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -580,7 +580,12 @@ class MinibatchRlBase(BaseRunner):
     def _save(self, itr: int, force: bool = False) -> None:
         if self.snapshots.is_snapshot_due(itr, force):
             record_run(self)  # A subclass's startup() may not have done so.
-            self.saver.save(self.snapshots, itr, lambda: self.get_itr_snapshot(itr), self._saved_replay, force, self._score)
+            snapshot = partial(self.get_itr_snapshot, itr)
+            self.saver.save(self.snapshots, itr, snapshot, self._saved_replay, force, self._score, self._only_in_best())
+
+    def _only_in_best(self) -> dict[str, Any]:
+        """Return the entries that best.pkl has in place of those of other snapshots."""
+        return {}
 
     def _save_after_all(self, itr: int, interrupt: Interrupt) -> None:
         """At the end of the run, retry saving the last snapshot; raise RuntimeError if that fails, unless the run was told to end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rlpyt.types import BatchSpec
@@ -259,8 +259,19 @@ class Snapshots(Protocol):
     def is_snapshot_due(self, itr: int, force: bool = False) -> bool:
         """Return whether `save_itr_params` would save a snapshot now."""
 
-    def save_itr_params(self, itr: int, params: dict[str, Any], force: bool = False, score: float | None = None) -> bool:
-        """Save a snapshot if one is due; return whether it is safe on the disk. `score` is the mean return, if known."""
+    def save_itr_params(
+        self,
+        itr: int,
+        params: dict[str, Any],
+        force: bool = False,
+        score: float | None = None,
+        only_in_best: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Save a snapshot if one is due; return whether it is safe on the disk.
+
+        `score` is the mean return, if known. `only_in_best` has entries for the best snapshot, in place of those in `params`. Runners
+        leave it out if there are none.
+        """
 
 
 class Part(NamedTuple):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -22,14 +23,17 @@ from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.qpg.recurrent import RecurrentSAC
+from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
+from rlpyt.runners import async_rl
 from rlpyt.runners.async_rl import NICENESS, AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.async_.alternating_sampler import AsyncAlternatingSampler, AsyncNoOverlapAlternatingSampler
@@ -463,6 +467,42 @@ def test_an_evaluation_that_a_signal_cuts_short_leaves_a_run_of_a_search_as_it_w
         train(interrupted_in_evaluation(signals_in=5), tmp_path, snapshot_mode="last")
     assert column(rows_of(tmp_path), "CumSteps") == [0]
     assert torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["cum_steps"] == 0
+
+
+class ImprovingEnv(InterruptedEnv):
+    """Each episode is shorter than the one before; each step takes a millisecond."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        self.length -= 1
+        return super().reset(seed, options)
+
+    def step(self, action):
+        time.sleep(0.001)
+        return super().step(action)
+
+
+def test_the_best_snapshot_has_the_parameters_that_were_evaluated(tmp_path, monkeypatch):
+    evaluate = async_rl._evaluate
+
+    def noting(sampler, lines, tells_parameters, itr):
+        evaluation = evaluate(sampler, lines, tells_parameters, itr)
+        torch.save(sampler.agent.model.state_dict(), tmp_path / f"evaluated_{itr}.pt")
+        return evaluation
+
+    monkeypatch.setattr(async_rl, "_evaluate", noting)
+    algo = SAC(min_steps_learn=20, batch_size=4, replay_size=1000)  # With 64 updates per step, it trains all the time.
+    runner = build(RunnerCls=AsyncRlEval, algo=algo, agent=SacAgent(), EnvCls=ImprovingEnv, env=dict(length=40), n_steps=400)
+    returns = [float(row["ReturnAverage"]) for row in train(runner, tmp_path, snapshot_mode="best")]
+    assert returns == sorted(set(returns))  # The last one is the best one.
+    best, last = (torch.load(tmp_path / "run_0" / f"{name}.pkl", weights_only=True) for name in ("best", "params"))
+    assert best["cum_steps"] == last["cum_steps"] == 400
+    evaluated, trained = (snapshot["agent_state_dict"].pop("model") for snapshot in (best, last))
+    same = partial(torch.testing.assert_close, rtol=0, atol=0)
+    same(evaluated, torch.load(tmp_path / "evaluated_19.pt", weights_only=True))
+    assert any((evaluated[name] != trained[name]).any() for name in trained)
+    same(best["agent_state_dict"], last["agent_state_dict"])  # The other models are no older than the rest of the snapshot.
 
 
 # --- Resume -----------------------------------------------------------------------------------------------------------

@@ -592,7 +592,9 @@ def _store() -> SnapshotStore:
     return SnapshotStore(_state.keep, _state.snapshot_dir)
 
 
-def save_itr_params(itr: int, params: Any, force: bool = False, score: float | None = None) -> bool:
+def save_itr_params(
+    itr: int, params: Any, force: bool = False, score: float | None = None, only_in_best: Mapping[str, Any] | None = None
+) -> bool:
     """Save `params` as the snapshot of iteration itr, in the files of the snapshot mode, if any; return whether all are on the disk.
 
     Files are complete at any time: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as
@@ -603,11 +605,12 @@ def save_itr_params(itr: int, params: Any, force: bool = False, score: float | N
             ``torch.load(path, weights_only=True)``.
         force: in mode "gap", save now although no snapshot is due, because this is the last chance.
         score: in mode "best", the quality of the agent, higher is better, None or NaN if unknown: best.pkl has the highest score so far.
+        only_in_best: entries that best.pkl has in place of those in `params`, where `score` is that of other parameters.
 
     Raises:
         TypeError: `params` contains something else; the message names the key.
     """
-    return _store().save(itr, params, try_to_write, force, score)
+    return _store().save(itr, params, try_to_write, force, score, only_in_best)
 
 
 def best_score(score: float | None = None) -> float:

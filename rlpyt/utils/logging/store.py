@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,7 +115,13 @@ class SnapshotStore:
         return self.directory is not None and bool(self.policy.names(itr, force))
 
     def save(
-        self, itr: int, params: Any, attempt: Callable[[str, Callable[[], None]], bool], force: bool = False, score: float | None = None
+        self,
+        itr: int,
+        params: Any,
+        attempt: Callable[[str, Callable[[], None]], bool],
+        force: bool = False,
+        score: float | None = None,
+        only_in_best: Mapping[str, Any] | None = None,
     ) -> bool:
         """Write `params` to the files that the policy names; return whether all are safe, False if it names none.
 
@@ -123,6 +129,7 @@ class SnapshotStore:
             itr, force, score: as in `Policy.names`.
             params: contents of the files, see `rlpyt.utils.logging.snapshot.loadable`.
             attempt: called with a path and a function that writes it; returns whether the write succeeded.
+            only_in_best: entries that best.pkl has in place of those in `params`.
         """
         if self.directory is None or not self.is_due(itr, force):
             return False
@@ -131,7 +138,8 @@ class SnapshotStore:
         data, is_safe = serialize(params), True
         for name in self.policy.names(itr, force, score):
             path = os.path.join(self.directory, name)
-            if attempt(path, partial(write, path, data)):
+            own = serialize({**params, **only_in_best}) if only_in_best and name == "best.pkl" else data
+            if attempt(path, partial(write, path, own)):
                 self.policy.wrote(name, itr, score)
             else:
                 is_safe = False

@@ -50,6 +50,7 @@ from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.launching.exp_launcher import pause_at
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import read_snapshot
+from rlpyt.utils.misc import many_files
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_gpus, share_processors, split_async_affinity
 from rlpyt.utils.seed import env_seed, set_seed
@@ -71,7 +72,8 @@ class AsyncRlMixin(RunnerMixin):
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
             the dictionary of a synchronous run for both. Or "auto".
-        max_batches_ahead: without replay, the number of batches that may be sampled while the optimizer trains on an earlier one.
+        max_batches_ahead: without replay, the number of batches that may be sampled while the optimizer trains on an earlier one. Each
+            takes about 30 open files.
         kwargs: arguments of the runner.
 
     Raises:
@@ -141,7 +143,7 @@ class AsyncRlMixin(RunnerMixin):
         with logger.verbosity(self.verbose), self._interruptible() as interrupt, ExitStack() as stack:
             stack.callback(self._shutdown_in_time)
             try:
-                with interrupt.abandonable(patience=0):
+                with interrupt.abandonable(patience=0), many_files():
                     self.startup()
                     if self.world_size > 1:
                         pool = running(self._pool)

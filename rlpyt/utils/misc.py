@@ -1,6 +1,7 @@
 """Small functions that need no separate module."""
 
 import difflib
+import errno
 import functools
 import inspect
 import json
@@ -272,3 +273,27 @@ def _fsync_directory(directory: str) -> None:
 
 
 _TEMPORARY_SUFFIX = ".atomic_tmp"
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Let this process, and those that it starts, open as many files as the system allows it; the limit is often lower at first.
+
+    Each array in shared memory takes two open files. If there are still too many inside this context, the error says what to do.
+    """
+    import resource  # Only Unix has it.
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS does not take "unlimited".
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OSError(
+            errno.EMFILE,
+            f"This process may open {limit:,} files, and needs more, mostly for batches in shared memory: raise the limit (ulimit -n), "
+            "or let fewer batches be sampled ahead (max_batches_ahead)",
+        ) from error

@@ -1,11 +1,13 @@
 """Asynchronous training without replay: each batch once, in order, whole, with a bounded and known lag, and with an end."""
 
 import os
+import resource
 import signal
 import time
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from runners.test_async_rl import SAMPLERS, B, T, build, column, kill_when_running, train
@@ -120,6 +122,26 @@ def test_environments_of_a_resumed_run_have_restarted_before_its_first_batch(tmp
     algo.restarted = lambda columns: told.append((resumed.n_copied, columns))
     train(resumed, tmp_path, snapshot_mode="last")
     assert told == [(10, list(range(B)))]
+
+
+# --- Open files -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def few_files():
+    """Let this process open no more than 150 files beyond those that are open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 150, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_batches_ahead_open_as_many_files_as_the_system_allows(few_files, tmp_path):
+    assert len(train(on_policy(n_steps=200, max_batches_ahead=10), tmp_path)) == 1
+
+
+def test_a_run_that_may_not_open_enough_files_says_so(few_files, monkeypatch):
+    monkeypatch.setattr(resource, "setrlimit", lambda *args: None)  # As if the limit is the highest possible one.
+    with pytest.raises(OSError, match=r"This process may open .* files, and needs more.*\(ulimit -n\).*max_batches_ahead"):
+        on_policy(max_batches_ahead=10).train()
 
 
 # --- Ends -------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The interface of distributions."""
 
+import math
 from typing import Any
 
 import torch
@@ -67,8 +68,8 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no entropy.")
 
     def perplexity(self, dist_info: DistInfo) -> torch.Tensor:
-        """Exponential of the entropy: roughly the number of likely values."""
-        return torch.exp(self.entropy(dist_info))
+        """Exponential of the entropy: roughly the number of likely values; at most the largest number of the dtype."""
+        return _perplexity(self.entropy(dist_info))
 
     def mean_entropy(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `entropy` over the data, ignoring those where the mask `valid` is 0."""
@@ -76,17 +77,31 @@ class Distribution:
 
     def mean_perplexity(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `perplexity` over the data, ignoring those where the mask `valid` is 0."""
-        return mean_of_valid(self.perplexity(dist_info), valid)
+        return _finite_mean(self.perplexity(dist_info), valid)
 
 
 def mean_entropy_and_perplexity(dist: Any, dist_info: DistInfo, valid: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a distribution's `mean_entropy`, and its `mean_perplexity` without gradient. The entropy is computed once, if it may be."""
     if all(getattr(getattr(dist, name, None), "__func__", None) is getattr(Distribution, name) for name in _FROM_ENTROPY):
         entropy = dist.entropy(dist_info)
-        return mean_of_valid(entropy, valid), mean_of_valid(torch.exp(entropy.detach()), valid)
+        return mean_of_valid(entropy, valid), _finite_mean(_perplexity(entropy.detach()), valid)
     with torch.no_grad():
         perplexity = dist.mean_perplexity(dist_info, valid)
     return dist.mean_entropy(dist_info, valid), perplexity
+
+
+def _perplexity(entropy: torch.Tensor) -> torch.Tensor:
+    """Return exp(entropy), but the largest number of the dtype in place of infinity, which 89 nats are in float32.
+
+    Actions of many parts have as many: 200 bits have 139. Infinity would make means over valid data, and statistics in the log, NaN.
+    """
+    of_dtype = torch.finfo(entropy.dtype)
+    return torch.exp(entropy.clamp(max=math.log(of_dtype.max) * (1 - of_dtype.eps)))  # A little less, as it is rounded.
+
+
+def _finite_mean(perplexity: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean, where the sum of large numbers may be infinite."""
+    return mean_of_valid(perplexity, valid).clamp(max=torch.finfo(perplexity.dtype).max)
 
 
 _FROM_ENTROPY = ("perplexity", "mean_entropy", "mean_perplexity")  # Methods that need no other than `entropy`, unless overridden.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.distributions.base import mean_entropy_and_perplexity
 from rlpyt.distributions.categorical import Categorical, DistInfo
 from rlpyt.distributions.multi_categorical import MultiCategorical
 
@@ -99,3 +100,25 @@ def test_it_can_be_sent_to_other_processes():
     x = dist.sample(info)
     assert x.dtype is torch.int8
     assert torch.equal(pickle.loads(pickle.dumps(dist)).log_likelihood(x, info), dist.log_likelihood(x, info))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("valid", [None, torch.tensor([1.0, 1, 0, 1, 0])])
+def test_the_perplexity_of_many_integers_is_finite(dtype, valid):
+    """So are means over valid data, where infinity times zero would be NaN, and standard deviations of what is logged."""
+    dist = MultiCategorical([2] * 2000)  # 1386 nats.
+    info = DistInfo(dist.prob_of(torch.zeros(5, dist.dim, dtype=dtype)).requires_grad_())
+    valid = None if valid is None else valid.to(dtype)
+    entropy, perplexity = mean_entropy_and_perplexity(dist, info, valid)
+    assert perplexity.dtype == dtype and perplexity.item() == pytest.approx(torch.finfo(dtype).max, rel=0.1)
+    assert torch.equal(perplexity, dist.mean_perplexity(info, valid).detach())
+    dist.perplexity(info).sum().backward()
+    assert torch.isfinite(info.prob.grad).all() and torch.isfinite(entropy)
+    if dtype == torch.float32:
+        assert np.std([perplexity.item(), perplexity.item() / 2]) < np.inf
+
+
+def test_a_perplexity_that_is_a_number_is_the_exponential_of_the_entropy():
+    dist = MultiCategorical([2] * 127)  # 88.03 nats; the next bit is too much.
+    info = DistInfo(dist.prob_of(torch.zeros(3, dist.dim)))
+    assert torch.equal(dist.perplexity(info), torch.exp(dist.entropy(info))) and torch.isfinite(dist.perplexity(info)).all()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ALL = "all"
 DEFAULT = 3  # rows
 _MOST_NAMED = 4
+_LONGEST = 200  # characters of a value; a setting may be a whole data set
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,4 +122,5 @@ def conditions(found: Comparison, a: str, b: str) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return "nothing" if value is None else printable(value)
+    text = "nothing" if value is None else printable(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"

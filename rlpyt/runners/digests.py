@@ -3,7 +3,7 @@
 ====================== ================================================================================================
 column                 digest of
 ====================== ================================================================================================
-``DigestSamples``      all batches so far, without memory that means nothing
+``DigestSamples``      all batches so far, without memory that means nothing; of `OfflineRl`, the data set
 ``DigestParameters``   the agent's `state_dict`
 ``DigestOptimizer``    the algorithm's `optim_state_dict`
 ``DigestRandom``       the random generators of Python, numpy and torch in the process that trains
@@ -82,6 +82,11 @@ class Digests:
             running[path] = digest_bytes(as_bytes(field), running[path])
         for path, values in _ends(samples, self._mid_batch_reset):
             running[path] = digest_bytes(as_bytes(values), running.get(path, 0))
+
+    def take_data(self, arrays: Any) -> None:
+        """Take in a data set, nested dictionaries of arrays, in place of batches. A resumed run takes in the same one again."""
+        if self._samples is not None:
+            self._samples.update(digests(arrays, "data"))
 
     def _bind(self, samples: Any, running: dict[str, int]) -> None:
         """Find the memory of a batch, in which later batches come, too. Fields that are new begin with their form."""

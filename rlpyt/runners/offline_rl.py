@@ -27,6 +27,8 @@ from rlpyt.utils.plain import check_form
 from rlpyt.utils.settings import ANYTHING, checked
 from rlpyt.utils.structures import Tree, field_names, from_structure, leaves
 
+_REPLAYED = ("observations", "last_observations", "actions", "rewards", "step_types", "lengths")  # What a run learns of a data set.
+
 
 class OfflineRl(MinibatchRlEval):
     """Trains on the episodes of a data set; the sampler plays evaluations only.
@@ -104,6 +106,8 @@ class OfflineRl(MinibatchRlEval):
         algo.start_with_empty_replay(0)  # A resumed run does not wait for samples either.
         if self._draws is not None:
             self._load_draws(self._draws)
+        if self.digests is not None:
+            self.digests.take_data({name: getattr(episodes, name) for name in _REPLAYED})
         CompletedQAgent(self.agent).give_min_itr_learn(0)
         logger.log(f"Training on {len(episodes):,} steps of {episodes.n_episodes:,} episodes.")
         return n_itr

@@ -67,9 +67,9 @@ def digest(value: Any) -> int:
     return zlib.crc32(repr(value).encode())
 
 
-def digests(tree: Any) -> dict[str, int]:
+def digests(tree: Any, path: str = "") -> dict[str, int]:
     """Return the digest of each leaf of nested dictionaries, lists and tuples by its path, see `leaves`."""
-    return {path: digest(value) for path, value in leaves(tree)}
+    return {path: digest(value) for path, value in leaves(tree, path)}
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,7 +184,13 @@ def in_common(a: Sequence[DigestRow], b: Sequence[DigestRow]) -> list[tuple[Dige
 
 def n_compared(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> dict[str, int]:
     """Return for each of `KINDS` in how many pairs both rows have digests of it."""
-    return {kind: sum(kind in a.digests and kind in b.digests for a, b in pairs) for kind in KINDS}
+    return {kind: sum(_both_have(kind, a, b) for a, b in pairs) for kind in KINDS}
+
+
+def _both_have(kind: str, a: DigestRow, b: DigestRow) -> bool:
+    """Return whether two rows have digests of a kind. Before the first step, there are no samples, and these are the same."""
+    x, y = a.digests.get(kind), b.digests.get(kind)
+    return bool(x and y) or (x == y == {} and a.steps == 0)
 
 
 def parting(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> Parting | None:
@@ -195,7 +201,7 @@ def parting(pairs: Sequence[tuple[DigestRow, DigestRow]]) -> Parting | None:
     for i, (a, b) in enumerate(pairs):
         names, n = {}, {}
         for kind in KINDS:
-            if kind in a.digests and kind in b.digests:
+            if _both_have(kind, a, b):
                 x, y = a.digests[kind], b.digests[kind]
                 every = list(dict.fromkeys([*x, *y]))
                 names[kind] = [name for name in every if x.get(name) != y.get(name)]

@@ -247,6 +247,15 @@ def test_a_change_of_one_bit_is_named_by_row_and_tensor(run_dir, trained, rlpyt)
     assert "First tensor in it: optimizer, state.2.exp_avg_sq." in out and "versions, processor, threads and choices are the same" in out
 
 
+def test_of_long_settings_the_first_part_is_shown(run_dir, trained, rlpyt):
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["sampler"]["arguments"]["env_kwargs"] = dict(maze=list(range(1000)))
+    (run_dir / "params.json").write_text(json.dumps(params))
+    with_other_bit(run_dir, 2, "Parameters", "pi.model.2.weight")
+    code, out, _ = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 1 and "[0, 1, 2, 3" in out and "... (4,890 characters) in the first" in out and max(map(len, out.splitlines())) < 500
+
+
 def test_different_settings_are_named(run_dir, trained, rlpyt):
     other = trained("cartpole", "ppo", DIGEST, "algo.learning_rate=0.003", seed=1)
     code, out, _ = rlpyt("bisect", run_dir, other)

@@ -1,5 +1,6 @@
 """Training on data sets that the tests record themselves."""
 
+import copy
 import csv
 import dataclasses
 import math
@@ -35,6 +36,7 @@ from rlpyt.runners.offline_rl import OfflineRl, as_sampled
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.utils.digests import FILE, in_common, n_compared, parting, read_rows
 from rlpyt.utils.logging.context import logger_context
 
 SMALL = dict(hidden_sizes=[32, 32])
@@ -252,6 +254,21 @@ def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
     final(20, tmp_path / "parts")
     resumed = final(40, tmp_path / "parts", resume_from=tmp_path / "parts" / "run_0")
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
+
+
+def test_digests_of_samples_are_those_of_the_data_set(cartpole, tmp_path):
+    def rows(name, dataset, n_steps=20, **settings):
+        run(runner(BehaviorCloning(batch_size=8), MlpFfAgent(), dataset, "CartPole-v1", n_steps, digest=True, **settings), tmp_path / name)
+        return read_rows(tmp_path / name / "run_0" / FILE)
+
+    other = copy.deepcopy(cartpole)
+    other.rewards[-1] += 1  # Behavior cloning does not look at rewards.
+    a, b = rows("a", cartpole), rows("b", other)
+    assert n_compared(in_common(a, a))["Samples"] == 3
+    found = parting(in_common(a, b))
+    assert (found.a.steps, found.names["Samples"], found.names["Parameters"]) == (0, ["data.rewards"], [])
+    resumed = rows("a", cartpole, 40, resume_from=tmp_path / "a" / "run_0")
+    assert [row.steps for row in resumed] == [0, 10, 20, 30, 40] and resumed[-1].digests["Samples"] == a[0].digests["Samples"]
 
 
 def test_what_cannot_be_trained_on_a_data_set_is_refused(cartpole):

@@ -79,7 +79,9 @@ def test_leaves_have_the_names_of_their_places():
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
 def row(number, steps=None, on=None, **digests):
-    kinds = dict(dict(Samples={"env.reward": "1"}, Parameters={"w": "2", "b": "3"}, Optimizer={}, Random={"torch": "4"}), **digests)
+    kinds = dict(
+        dict(Samples={"env.reward": "1"}, Parameters={"w": "2", "b": "3"}, Optimizer={"lr": "6"}, Random={"torch": "4"}), **digests
+    )
     return DigestRow(number, number, 10 * number if steps is None else steps, 100, kinds, on or {})
 
 
@@ -133,6 +135,14 @@ def test_samples_come_before_what_follows_from_them_and_a_missing_tensor_is_a_di
     a, b = row(1), row(1, Samples={"env.reward": "8"}, Parameters={"w": "2"}, Random={"torch": "9"})
     found = parting([(a, b)])
     assert found.first == ("Samples", "env.reward") and found.names["Parameters"] == ["b"]
+
+
+def test_a_kind_without_any_tensor_is_compared_before_the_first_step_only():
+    first, later = row(1, steps=0, Samples={}), row(2, Samples={})
+    assert n_compared([(first, first), (later, later)]) == dict(Samples=1, Parameters=2, Optimizer=2, Random=2)
+    assert n_compared([(later, row(2))])["Samples"] == 0, "nor if the other run has it"
+    assert parting([(later, row(2))]) is None
+    assert "Samples" not in parting([(later, row(2, Samples={}, Random={"torch": "8"}))]).names
 
 
 def test_what_one_run_does_not_know_is_not_compared():

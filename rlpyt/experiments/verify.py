@@ -26,7 +26,8 @@ class Facts(NamedTuple):
     """All that the results of a run may depend on.
 
     Attributes:
-        conditions: versions, processor, number of threads, planned steps, choices between equal computations, and the commit of the script.
+        conditions: versions, processor, number of threads, planned steps, choices between equal computations, the commit of the script,
+            and whether the run was resumed without its replay buffer.
         settings: settings of its parts by dotted names, the seed among them.
     """
 
@@ -188,8 +189,22 @@ def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     commit = {} if record.get("githash") is None else dict(commit=record["githash"])
-    settings = {name: value for name, value in recorded_settings(record).items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
-    return Facts({**row.on, "n_steps": row.n_steps, **choices, **commit}, settings)
+    settings = recorded_settings(record)
+    lost = _lost_replay(record, settings, row)
+    settings = {name: value for name, value in settings.items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
+    return Facts({**row.on, "n_steps": row.n_steps, **choices, **commit, **lost}, settings)
+
+
+def _lost_replay(record: Mapping[str, Any], settings: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
+    """Return a condition that says before which row of a run its replay buffer was lost; {} if it never was."""
+    resumed = record.get("resumed")
+    has_replay = "algo.replay_size" in settings and "runner.dataset" not in settings  # A data set is read again.
+    if not isinstance(resumed, list) or not has_replay or settings.get("runner.save_replay") is not False:
+        return {}
+    steps = [each.get("steps") for each in resumed if isinstance(each, Mapping)]
+    before = [f"{n:,}" if type(n) is int else "unknown" for n in steps if type(n) is not int or n < row.steps]
+    when = f"after {' and '.join(before)} environment steps"
+    return {"resumed without its replay buffer (save_replay=False)": when} if before else {}
 
 
 def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

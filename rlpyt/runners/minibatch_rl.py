@@ -29,7 +29,7 @@ from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.digests import Digests, is_digested
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm, CompletedSampler, Part, Snapshots
-from rlpyt.runners.record import record_choices, record_run
+from rlpyt.runners.record import record_choices, record_resumed, record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.samplers.workers import default_start_method
 from rlpyt.types import BatchSpec, infos_from_plain, plain_infos
@@ -316,6 +316,7 @@ class MinibatchRlBase(BaseRunner):
             file, snapshot = find_snapshot(self, self.resume_from)
             self.first_itr = restore(self, file, snapshot)
             self._is_resumed = True
+            record_resumed(self, snapshot["cum_steps"])
             if self.digests is not None:
                 self.digests.continue_from(beside(file, FILE), self.snapshots.get_snapshot_dir(), snapshot["cum_steps"])
 

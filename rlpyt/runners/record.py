@@ -16,7 +16,7 @@ choices             between equal computations; a resumed run keeps them. To rep
                     `calibrate`.
 traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository
-resumed             the same for each time the run was resumed
+resumed             the same for each time the run was resumed, and ``steps``, the environment steps after which it was
 =================== =================================================================================================
 """
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,16 @@ def record_run(runner: Any) -> None:
 
 def record_choices(runner: Any) -> None:
     """Add the choices of a runner to its record."""
+    _change_record(runner, dict(choices=runner.choices))
+
+
+def record_resumed(runner: Any, steps: int) -> None:
+    """Add to the record after how many environment steps the run has been resumed."""
+    _change_record(runner, {}, dict(steps=steps))
+
+
+def _change_record(runner: Any, entries: dict[str, Any], of_last_resumed: Mapping[str, Any] | None = None) -> None:
+    """Change entries of a runner's record, and of the last time that it was resumed, if the record has that."""
     directory = runner.snapshots.get_snapshot_dir()
     if not runner.is_recorded or directory is None:
         return
@@ -87,7 +98,9 @@ def record_choices(runner: Any) -> None:
             params = json.load(file)
         if RECORD not in params:  # The runner has trained before, and its record is in another directory.
             return
-        params[RECORD]["choices"] = runner.choices
+        params[RECORD].update(entries)
+        for last in params[RECORD].get("resumed", [])[-1:]:
+            last.update(of_last_resumed or {})
         write_json(path, params)
 
     logger.try_to_write(path, write)

@@ -130,6 +130,23 @@ def test_a_run_that_was_resumed_verifies_from_its_beginning(trained, tmp_path, r
     assert rlpyt("verify", run_dir, "--rows", "2")[0] == 0, "with the steps that were planned then"
 
 
+LOST = "resumed without its replay buffer (save_replay=False)"
+
+
+@pytest.mark.parametrize("save_replay", [False, True])
+def test_a_replay_buffer_that_was_not_saved_is_named_if_it_differs(save_replay, trained, tmp_path, rlpyt):
+    short = (DIGEST, "algo.min_steps_learn=64", "runner.n_steps=128", "runner.log_interval_steps=128", "sampler.eval_max_steps=60")
+    run_dir = Path(shutil.copytree(trained("cartpole", "dqn", *short, f"runner.save_replay={save_replay}"), tmp_path / "run_0"))
+    assert rlpyt("resume", run_dir, "--n_steps", "256")[0] == 0
+    assert json.loads((run_dir / "params.json").read_text())["rlpyt"]["resumed"][0]["steps"] == 128
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert (code, LOST in out) == (0 if save_replay else 1, not save_replay), out
+    if not save_replay:
+        assert f"  {LOST}: after 128 environment steps then, nothing now" in out and "are the same. What else" not in out
+        with_other_bit(run_dir, 2, "Parameters", "model.head.model.0.bias")
+        assert LOST not in rlpyt("verify", run_dir, "--rows", "2")[1], "of a row before it"
+
+
 def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rlpyt):
     run_dir = Path(shutil.copytree(trained("cartpole", "ppo", DIGEST, "algo.linear_lr_schedule=True"), tmp_path / "run_0"))
     assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0

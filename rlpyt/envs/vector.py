@@ -401,7 +401,7 @@ class GymVectorEnv(VectorEnv):
 
     def _check_memory(self, final: np.ndarray, ended: np.ndarray) -> None:
         """Raise ValueError if the reset has overwritten a last observation; look once, since environments always or never reuse memory."""
-        newest = getattr(self.env.unwrapped, "_env_obs", None)  # Of a SyncVectorEnv: what its environments returned.
+        newest: Any = getattr(self.env.unwrapped, "_env_obs", None)  # Of a SyncVectorEnv: what its environments returned.
         for i in ended.nonzero()[0] if newest is not None else ():
             if any(np.shares_memory(a, b) for a in _arrays_in(final[i]) for b in _arrays_in(newest[i])):
                 raise ValueError(

@@ -191,7 +191,7 @@ class VectorCalls:
         self._first = observation_memory(vector)
         self._seen = observation_memory(vector)  # In evaluation.
         is_masked = without_mask(vector.observation_space) is not vector.observation_space
-        self._latest = observation_memory(vector) if is_masked else None  # Observations of the latest step, if they have masks.
+        self._latest: Any = observation_memory(vector) if is_masked else None  # Observations of the latest step, if they have masks.
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
         self.steps: list[Any] = [None] * self.n
@@ -314,7 +314,7 @@ class VectorCalls:
         """Return actions that environments allow which are not `running`: the agent, which acts for all, does not see their masks."""
         action = buffer_func(action, np.copy)
         for b in set(range(self.n)) - {b for b, _ in running}:
-            seen = self._first if self._is_first[b] else self._latest
+            seen: Any = self._first if self._is_first[b] else self._latest
             action[b] = allowed_action(self.vector.action_space, action[b], seen[b])
         return action
 

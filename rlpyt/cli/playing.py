@@ -114,6 +114,7 @@ def play(
         ValueError: the snapshot does not fit the agent.
     """
     from rlpyt.envs.base import horizon_of
+    from rlpyt.experiments.build import making
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
     from rlpyt.samplers.buffer import get_example_outputs
     from rlpyt.samplers.collectors import TrajInfoList
@@ -136,7 +137,8 @@ def play(
         kwargs = sampler.eval_env_kwargs
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
         one_or_more = each if len(each) > 1 else each[0]
-        example = make_envs(sampler.eval_EnvCls, one_or_more, seed, "example", [0], envs)[0]
+        with making("environment", env_kwargs):
+            example = make_envs(sampler.eval_EnvCls, one_or_more, seed, "example", [0], envs)[0]
         playing = make_envs(sampler.eval_EnvCls, one_or_more, seed, "eval_env", range(n_envs), envs)
         agent = opened.agent_for(example, cuda_idx)
         examples: dict = {}

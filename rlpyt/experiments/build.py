@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import torch
 
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
+from rlpyt.samplers.base import close_envs, make_envs
+from rlpyt.samplers.buffer import checked_spaces
+from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.quick_args import arguments_of, takes
+from rlpyt.utils.recipes import made_again
 from rlpyt.utils.settings import which_setting
+from rlpyt.utils.text import said_clearly
 
 SAMPLERS = dict(
     serial="rlpyt.samplers.serial.sampler.SerialSampler",
@@ -58,6 +67,7 @@ def build(
     classes = {part: load_class(path) for part, path in paths.items()}
     for section, part in dict(env="env", eval_env="env", sampler="sampler", algo="algo", agent="agent").items():
         check_names(config, section, classes[part])
+    check_left_out(config, classes)
     env = config["env"]
     identity = {name: env[name] for name in ("game", "id") if name in env}
     sampler = classes["sampler"](
@@ -83,6 +93,47 @@ def build(
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
 
 
+def check_parts(runner: MinibatchRlBase, config: Mapping[str, Any]) -> None:
+    """Make one environment of each kind, the models and an optimizer of a runner, and discard them: a run must not find mistakes late.
+
+    Args:
+        runner: a runner that has not been started.
+        config: the configuration of which it was made.
+
+    Raises:
+        ValueError: one of them cannot be made.
+    """
+    sampler: Any = runner.sampler
+    envs: list = []
+    try:
+        with making("environment", sampler.env_kwargs):
+            (env,) = make_envs(sampler.EnvCls, sampler.env_kwargs, None, "example", [0], envs)
+        if sampler.eval_n_envs > 0 and sampler.eval_env_kwargs != sampler.env_kwargs:
+            with making("environment for evaluation", sampler.eval_env_kwargs):
+                make_envs(sampler.eval_EnvCls, sampler.eval_env_kwargs, None, "example", [0], envs)
+        # One thread, because processes that are forked later could not use several, if this one had.
+        with making("model", config.get("model")), logger.verbosity(0), torch_threads(1):
+            made_again(runner.agent).initialize(checked_spaces(env))
+    finally:
+        close_envs(envs)
+    if config.get("optim"):
+        with making("optimizer", config["optim"]):
+            algo: Any = runner.algo
+            algo.OptimCls([torch.zeros(1, requires_grad=True)], lr=1e-3, **config["optim"])
+
+
+@contextmanager
+def making(what: str, settings: Any) -> Iterator[None]:
+    """Raise ValueError, with the settings, instead of an error of a constructor; missing modules and files raise what they raise."""
+    try:
+        yield
+    except (ImportError, OSError):
+        raise
+    except Exception as error:  # Any constructor may be here.
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items()) if isinstance(settings, Mapping) else ""
+        raise ValueError(f"The {what} cannot be made{f' with {given}' if given else ''}: {said_clearly(error)}") from error
+
+
 def with_defaults(affinity: Any, defaults: dict) -> Any:
     """Return an affinity, or a list of one per process, with `defaults` for missing entries. Asynchronous runs keep theirs unchanged."""
     if affinity is None:
@@ -103,6 +154,29 @@ def check_names(config: Mapping[str, Any], section: str, make: Callable) -> None
         if not takes(make, name):
             hint = which_setting(name, arguments_of(make))
             raise ValueError(f"There is no setting of {make.__name__} (section {section}) named {name!r}. {hint}")
+
+
+def check_left_out(config: Mapping[str, Any], classes: Mapping[str, Any]) -> None:
+    """Raise ValueError if a section has a setting that other parts of the configuration determine."""
+    determined = dict(
+        runner=dict(algo="the section algo", agent="the section agent", sampler="the section sampler", seed="--seed"),
+        sampler=dict(
+            EnvCls="the class env",
+            env_kwargs="the section env",
+            eval_env_kwargs="the sections env and eval_env",
+            **given(TrajInfoCls="traj_info" in classes and "the class traj_info"),
+            **given(CollectorCls="collector" in classes and "the class collector"),
+        ),
+        algo=given(
+            OptimCls="optim" in classes and "the class optim",
+            ReplayBufferCls="replay_buffer" in classes and "the class replay_buffer",
+            optim_kwargs=config.get("optim") and "the section optim",
+        ),
+        agent=given(model_kwargs=config.get("model") and "the section model"),
+    )
+    for section, names in determined.items():
+        for name in names.keys() & config.get(section, {}):
+            raise ValueError(f"{section}.{name} cannot be set: {names[name]} determines it.")
 
 
 def load_class(path: str) -> Any:

@@ -25,7 +25,7 @@ from rlpyt.utils.logging.store import beside
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, running_script
-from rlpyt.utils.text import said
+from rlpyt.utils.text import said, said_clearly
 
 
 class OpenedRun:
@@ -165,7 +165,7 @@ class OpenedRun:
         try:
             return make_call(self.record.get(name), self._names.find, parts, **changes)
         except Exception as error:  # Users' constructors may raise anything.
-            raise ValueError(f"The {name} of {self.params_file} cannot be made again: {_said(error)} {HINT}") from error
+            raise ValueError(f"The {name} of {self.params_file} cannot be made again: {said_clearly(error)} {HINT}") from error
 
     def agent_for(self, env: Any, cuda_idx: int | None = None) -> Any:
         """Return the agent with the parameters of the snapshot, in evaluation mode.
@@ -209,11 +209,6 @@ class OpenedRun:
             yield env
         finally:
             close_envs(envs)
-
-
-def _said(error: Exception) -> str:
-    """The message of an error, with the type where the message alone would be unclear."""
-    return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
 
 
 def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None) -> Any:

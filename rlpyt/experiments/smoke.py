@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from rlpyt.experiments.configs import variant
@@ -45,7 +46,8 @@ def limits(section: str, cls: type, values: Mapping[str, Any]) -> dict[str, Any]
     """Return the settings of a section that SMOKE limits: those in `values`, and defaults of the section's class."""
     defaults = {name: a.default for name, a in arguments_of(cls).items() if a.default is not a.empty}
     values = {**defaults, **values}
-    return {name: min(values[name], limit) for name, limit in SMOKE[section].items() if values.get(name)}
+    # What is no number is refused by the class.
+    return {name: min(values[name], limit) for name, limit in SMOKE[section].items() if isinstance(values.get(name), Real) and values[name]}
 
 
 def limited(config: Mapping[str, Any], classes: Mapping[str, Any]) -> dict[str, dict]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlpyt.experiments.build import SAMPLERS, build, load_class, read_value
+from rlpyt.experiments.build import SAMPLERS, build, check_parts, load_class, read_value
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
 from rlpyt.experiments.smoke import limited
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import affinity_from_code
 from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.launching.variant import load_variant
-from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.context import has_earlier_run, logger_context
 
 OPTIONAL_CLASSES = ("traj_info", "optim", "replay_buffer", "collector", "alternating_agent")
 
@@ -50,7 +50,9 @@ def build_and_train(
         resume_from: directory of a run to resume.
 
     Raises:
-        ValueError: a name does not exist; raised before anything starts.
+        ValueError: a name does not exist, or an environment, the model or the optimizer cannot be made; raised before anything starts, and
+            before files of an earlier run in the directory are moved aside. Without `settings`, `sections` and such files, an environment
+            that cannot be made raises its own error, once the run has started.
     """
     config, paths = configuration(module, key, sampler, settings, sections, smoke)
     if affinity is None:
@@ -60,6 +62,8 @@ def build_and_train(
     runner = build(config, paths, with_settings(affinity, config, settings), seed)
     runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
+    if settings or sections or has_earlier_run(log_dir, run_ID):  # Others need no check, which may take a second.
+        check_parts(runner, config)
     params = dict(config, configuration=f"{module}:{key}", seed=seed)
     with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=params) as run_dir:
         runner.train()

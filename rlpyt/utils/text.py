@@ -74,6 +74,11 @@ def said(error: BaseException) -> str:
         return f"({type(error).__name__}.__str__ raised {type(failure).__name__})"
 
 
+def said_clearly(error: Exception) -> str:
+    """Return the message of an error, with the type where the message alone would be unclear."""
+    return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
+
+
 def notes_of(error: BaseException) -> list[str]:
     """Return the notes of an exception as texts, even if ``__notes__`` holds other objects."""
     try:

@@ -123,6 +123,11 @@ def test_environments_take_further_arguments(trained, rlpyt):
     assert "must be of the form name=value" in rlpyt("eval", run_dir, "--env", "max_episode_steps")[2]
 
 
+def test_an_environment_that_cannot_be_made_is_a_sentence(trained, rlpyt):
+    code, _, err = rlpyt("eval", trained("cartpole", "ppo"), "--env", "foo=1")
+    assert code == 2 and err.startswith("rlpyt eval: The environment cannot be made with foo=1: ") and "Traceback" not in err
+
+
 def test_nothing_in_the_directory_of_the_run_changes(trained, rlpyt):
     run_dir = trained("cartpole", "ppo")
     before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}

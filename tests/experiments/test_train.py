@@ -150,6 +150,49 @@ def test_a_dictionary_may_set_several_entries_of_the_affinity():
         train.with_settings({}, config, settings[:1])
 
 
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("env.foo=1", "The environment cannot be made with .*foo=1: "),
+        ("env.id=", "The environment cannot be made with id='': "),
+        ("env.id=None", "The environment cannot be made with id=None: "),
+        ("env.id=Nope-v3", "The environment cannot be made with id='Nope-v3': "),
+        ("eval_env.foo=1", "The environment for evaluation cannot be made with .*foo=1: "),
+        ("runner.seed=5", "runner.seed cannot be set: --seed determines it"),
+        ("runner.algo=1", "runner.algo cannot be set: the section algo determines it"),
+        ("sampler.EnvCls=foo", "sampler.EnvCls cannot be set: the class env determines it"),
+        ("sampler.env_kwargs={}", "sampler.env_kwargs cannot be set: the section env determines it"),
+        ("agent.model_kwargs={}", "agent.model_kwargs cannot be set: the section model determines it"),
+        ("algo.optim_kwargs={}", "algo.optim_kwargs cannot be set: the section optim determines it"),
+        ("runner.affinity=foo", "runner.affinity='foo' must be a dictionary"),
+        ("runner.n_steps=abc", "n_steps='abc' is not possible"),
+        ("sampler.batch_B=abc", "batch_B='abc' is not possible"),
+        ("model.hidden_sizes=abc", "The model cannot be made with hidden_sizes='abc'.*: "),
+        ("model.hidden_sizes=[-1]", "The model cannot be made with .*: RuntimeError: "),
+        ("model.nonlinearity=foo", "The model cannot be made with .*nonlinearity='foo'.*: "),
+        ("optim.eps=abc", "The optimizer cannot be made with eps='abc': "),
+        ("optim.betas=abc", "The optimizer cannot be made with .*betas='abc': "),
+    ],
+)
+@pytest.mark.parametrize("smoke", [False, True])
+def test_what_cannot_be_set_is_refused_in_a_sentence_and_earlier_files_stay(built, setting, message, smoke, tmp_path):
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "progress.csv").write_text("a\n1\n")
+    sections = dict(eval_env={}, model=dict(hidden_sizes=[8]), optim=dict(eps=1e-5))
+    with pytest.raises(ValueError, match=message):
+        built("ppo", log_dir=str(tmp_path), settings=[setting], sections=sections, smoke=smoke, n_parallel=1)
+    assert [path.name for path in (tmp_path / "run_0").iterdir()] == ["progress.csv"]
+
+
+def test_parts_are_tried_before_files_are_moved_aside_but_not_for_nothing(built, monkeypatch, tmp_path):
+    tried = []
+    monkeypatch.setattr(train, "check_parts", lambda runner, config: tried.append(runner))
+    built("ppo", log_dir=str(tmp_path))
+    assert not tried, "in a new directory, with the settings of the configuration"
+    built("ppo", log_dir=str(tmp_path))
+    assert len(tried) == 1
+
+
 def test_resuming_is_no_setting(built, tmp_path):
     with pytest.raises(ValueError, match="resume_from cannot be set: rlpyt resume DIR"):
         built("ppo", log_dir=str(tmp_path), settings=[f"runner.resume_from={tmp_path}"])

@@ -125,6 +125,12 @@ def logger_context(
         yield run_dir
 
 
+def has_earlier_run(log_dir: PathLike | str, run_ID: Any) -> bool:
+    """Return whether the directory of a new run has files of an earlier one, which `logger_context` would move aside."""
+    run_dir, _ = _run_dirs(log_dir, run_ID, override_prefix=False)
+    return os.path.isdir(run_dir) and bool(_files_of_run(run_dir))
+
+
 @checked(OF_LOGS)
 @contextmanager
 def run_context(

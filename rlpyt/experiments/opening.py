@@ -13,16 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import rlpyt
 from rlpyt.experiments.configs import look_up
 from rlpyt.experiments.trust import HINT, PARTS, Names, script_module
 from rlpyt.runners.protocols import CompletedLoop
-from rlpyt.runners.record import CHANGEABLE
+from rlpyt.runners.record import CHANGEABLE, FORMAT
 from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
 from rlpyt.utils.logging.snapshot import reading
 from rlpyt.utils.logging.store import beside
-from rlpyt.utils.plain import NATURAL, check_form
+from rlpyt.utils.plain import NATURAL, check_form, shown
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, running_script
 from rlpyt.utils.text import said, said_clearly
@@ -303,10 +304,11 @@ def _snapshot_path(path: Path, snapshot: Any) -> Path:
 
 # --- The record -------------------------------------------------------------------------------------------------------
 def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
-    """Return the record in the contents of a params.json; ValueError, with what to do, if it is missing or damaged."""
+    """Return the record in the contents of a params.json; ValueError, with what to do, if it is missing, damaged or of a later rlpyt."""
     record = params.get(RECORD)
     if not isinstance(record, Mapping):
         raise ValueError(f"{params_file} does not say how the run was made. {HINT}")
+    _check_format(record, params_file)
     for part in PARTS:
         call = record.get(part, {"arguments": {}})
         if not (isinstance(call, Mapping) and isinstance(call.get("arguments"), Mapping) and isinstance(call.get("positional", []), list)):
@@ -319,6 +321,20 @@ def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
             raise ValueError(f"{params_file} is damaged: its {name} is {value!r}. {HINT}")
     return dict(record)
+
+
+def _check_format(record: Mapping[str, Any], params_file: Any) -> None:
+    """Raise ValueError unless this version reads records of this format. Those of other programs may not say their format."""
+    saved = record.get("format", FORMAT)
+    if type(saved) is int and saved <= FORMAT:
+        return
+    versions = record.get("packages")
+    by = versions.get("rlpyt") if isinstance(versions, Mapping) else None
+    by = f"rlpyt {by}" if isinstance(by, str) else "an unknown version of rlpyt"
+    own = rlpyt.__version__
+    raise ValueError(
+        f"{params_file} is of format {shown(saved)}, written by {by}. This is rlpyt {own}, which reads format {FORMAT}: use a later one."
+    )
 
 
 def _epochs_in(record: Mapping[str, Any]) -> dict[str, Any]:

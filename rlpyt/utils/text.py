@@ -76,7 +76,7 @@ def said(error: BaseException) -> str:
 
 def said_clearly(error: Exception) -> str:
     """Return the message of an error, with the type where the message alone would be unclear."""
-    return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
+    return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error).rstrip('.')}."
 
 
 def notes_of(error: BaseException) -> list[str]:

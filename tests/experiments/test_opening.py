@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -452,6 +453,15 @@ def test_a_damaged_record_is_refused_in_a_sentence(copied, do, message):
     change(copied, do)
     with pytest.raises(ValueError, match=message):
         OpenedRun(copied).agent  # noqa: B018
+
+
+@pytest.mark.parametrize("saved", [99, "2"])
+def test_a_record_of_a_later_format_is_refused_with_both_versions(copied, saved):
+    OpenedRun(copied).agent  # noqa: B018
+    change(copied, lambda record: record.update(format=saved, packages=dict(rlpyt="9.1")))
+    by, own = f"is of format {saved!r}, written by rlpyt 9.1", f"This is rlpyt {re.escape(rlpyt.__version__)}, which reads format 1"
+    with pytest.raises(ValueError, match=f"params.json {by}. {own}"):
+        OpenedRun(copied)
 
 
 def test_functions_of_scripts_find_what_lies_beside_them(tmp_path, fresh):

@@ -30,11 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print where they part."""
-    from rlpyt.experiments.verify import compare, n_missing, rows_of
+    from rlpyt.experiments.verify import compare, gaps, n_missing, rows_of
 
     dirs = Path(args.a), Path(args.b)
-    found = compare(*dirs)
-    others = [n_missing(rows_of(each), found.pairs) for each in dirs]
+    found, rows = compare(*dirs), [rows_of(each) for each in dirs]
+    for which, run_dir, of_run in zip(("first", "second"), dirs, rows):
+        for gap in gaps(run_dir, of_run):
+            show(f"Not compared, of the {which} run: {gap}")
+    others = [n_missing(of_run, found.pairs) for of_run in rows]
     if any(others):
         show(f"Not compared: {plural(others[0], 'row')} of the first run and {others[1]} of the second, which the other one lacks.")
     compared, not_compared = kinds_of(found)

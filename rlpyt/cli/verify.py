@@ -42,12 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train again, and print what was found."""
-    from rlpyt.experiments.verify import n_missing, rows_of, verify
+    from rlpyt.experiments.verify import gaps, n_missing, rows_of, verify
 
     run_dir = Path(args.run_dir)
     rows = rows_of(run_dir)
     n_rows = len(rows) if args.rows == ALL else args.rows or min(DEFAULT, len(rows))
     found = verify(run_dir, n_rows, args.trust, args.script)
+    if n_rows == len(rows):
+        for gap in gaps(run_dir, rows):
+            show(f"Not compared: {gap}")
     missing = n_missing(rows[:n_rows], found.pairs)
     if missing:
         show(f"Not compared: {plural(missing, 'row')} that the run has only because it was interrupted, or resumed with other intervals.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +14,13 @@ import torch
 from rlpyt.experiments.opening import OpenedRun
 from rlpyt.experiments.results import NOT_OF_BITS
 from rlpyt.utils.choices import are_answers
-from rlpyt.utils.digests import FILE, DigestRow, Parting, in_common, parting, read_rows
+from rlpyt.utils.digests import FILE, KINDS, DigestRow, Parting, in_common, is_cut, parting, read_rows, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
 from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.plain import shown
+from rlpyt.utils.text import plural
 
 _MOST_THREADS = 1024
 
@@ -167,14 +170,57 @@ def _again(run_dir: Path, last: DigestRow, trust: bool, script: str | None) -> t
 
 # --- Facts ------------------------------------------------------------------------------------------------------------
 def rows_of(run_dir: Any) -> list[DigestRow]:
-    """Return the rows with digests in the directory of a run; FileNotFoundError if there are none, ValueError if they are damaged."""
+    """Return the rows with digests in the directory of a run.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: they are damaged, or contradict the log.
+    """
     directory = Path(run_dir)
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {directory}: give the directory of a run, run_<ID>.")
     rows = read_rows(directory / FILE)
     if not rows:
         raise FileNotFoundError(f"{directory / FILE} has no row: the run has ended before its first one.")
+    logged = _logged(directory)
+    for row in rows:
+        for kind, column in logged.get(row.steps, {}).items():
+            if kind in row.digests and column != _together(row.digests[kind]):
+                raise ValueError(f"{directory / FILE} is damaged: in {row}, it contradicts the column Digest{kind} of progress.csv.")
     return rows
+
+
+def gaps(run_dir: Any, rows: Sequence[DigestRow]) -> list[str]:
+    """Return a sentence about the rows of a run's log that are not among its `rows` with digests, and one about a line that is cut."""
+    found = {row.steps for row in rows}
+    missing = sorted(_logged(run_dir).keys() - found)
+    return [
+        *[f"{plural(len(missing), 'row')} of the log without digests, the first after {n:,} environment steps." for n in missing[:1]],
+        *[f"the last line of {FILE}, which has not been written completely."] * is_cut(Path(run_dir) / FILE),
+    ]
+
+
+def _logged(run_dir: Any) -> dict[int, dict[str, str]]:
+    """Return the columns of digests in the log of a run, by environment steps and kind; {} if it cannot be read."""
+    file = Path(run_dir) / "progress.csv"
+    if not file.is_file():
+        return {}
+    logged: dict[int, dict[str, str]] = {}
+    with suppress(csv.Error), open(file, newline="", encoding="utf-8", errors="backslashreplace") as lines:
+        for line in csv.DictReader(lines):
+            by_name = {str(name).rpartition("/")[2]: value for name, value in line.items()}
+            with suppress(TypeError, ValueError, OverflowError):  # A run may be writing the last line.
+                columns = {kind: by_name.get(f"Digest{kind}") for kind in KINDS}
+                logged[int(float(by_name.get("CumSteps")))] = {kind: column for kind, column in columns.items() if column}
+    return logged
+
+
+def _together(parts: Mapping[str, Any]) -> str | None:
+    """Return the column of a kind of digests; None if some are no digests."""
+    try:
+        return together({name: int(number, 16) for name, number in parts.items()})
+    except (TypeError, ValueError):
+        return None
 
 
 def record_of(run_dir: Any) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def read_rows(file: Any) -> list[DigestRow]:
     path = Path(file)
     if not path.is_file():
         raise FileNotFoundError(f"There is no {path}: give the directory of a run that was trained with --digest, or digest=True.")
-    lines = path.read_bytes().split(b"\n")[:-1]  # What follows the last end of a line has not been written completely.
+    lines = path.read_bytes().split(b"\n")[:-1]  # What follows the last end of a line is no row, see `is_cut`.
     rows: list[DigestRow] = []
     for i, line in enumerate(lines, 1):
         try:
@@ -151,6 +151,11 @@ def read_rows(file: Any) -> list[DigestRow]:
             raise ValueError(f"{path} is damaged: line {i}: {error}") from None
         rows.append(DigestRow(**fields, on=on))
     return rows
+
+
+def is_cut(file: Any) -> bool:
+    """Return whether the last line of a file has not been written completely."""
+    return not Path(file).read_bytes().endswith(b"\n")
 
 
 # --- Comparison -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """rlpyt verify and rlpyt bisect."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from tiers import processes, thinned
 
 from rlpyt.runners import digests, minibatch_rl
-from rlpyt.utils.digests import FILE, line_of, read_rows
+from rlpyt.utils.digests import FILE, line_of, read_rows, together
 
 DIGEST = "runner.digest=True"
 SHORT = (DIGEST, "algo.linear_lr_schedule=False", "runner.n_steps=128", "runner.log_interval_steps=64")
@@ -23,10 +24,21 @@ def run_dir(trained, tmp_path):
 
 
 def change(run_dir, row, **changes):
-    """Change a row of digests."""
+    """Change a row of digests, and its columns in the log."""
     rows = read_rows(run_dir / FILE)
     rows[row - 1] = rows[row - 1]._replace(**changes)
     (run_dir / FILE).write_bytes(b"".join(map(line_of, rows)))
+    for kind, parts in rows[row - 1].digests.items():
+        in_log(run_dir, row, f"Diagnostics/Digest{kind}", together({name: int(number, 16) for name, number in parts.items()}))
+
+
+def in_log(run_dir, row, column, value):
+    """Change a value in the log."""
+    with open(run_dir / "progress.csv", newline="") as file:
+        header, *lines = csv.reader(file)
+    lines[row - 1][header.index(column)] = value
+    with open(run_dir / "progress.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *lines])
 
 
 def without(run_dir, row, *kinds):
@@ -209,6 +221,38 @@ def test_a_row_that_is_lost_in_the_middle_does_not_verify_a_run(run_dir, rlpyt, 
     monkeypatch.setattr(digests.Digests, "record", lambda self, runner, itr, where: record(self, runner, itr, where) if itr else None)
     code, out, err = rlpyt("verify", run_dir, "--rows", "all")
     assert code == 2 and "lacks row" in err and "Verified" not in out
+
+
+def cut(run_dir, n_bytes):
+    (run_dir / FILE).write_bytes((run_dir / FILE).read_bytes()[:-n_bytes])
+
+
+def test_rows_that_are_cut_off_are_told(run_dir, trained, rlpyt):
+    n_last = len((run_dir / FILE).read_bytes().splitlines(keepends=True)[-1])
+    cut(run_dir, n_last)
+    gap = "1 row of the log without digests, the first after 256 environment steps."
+    for rows in ([], ["--rows", "all"]):
+        code, out, _ = rlpyt("verify", run_dir, *rows)
+        assert code == 0 and f"Not compared: {gap}" in out and "Verified: 2 rows" in out
+    assert "Not compared" not in rlpyt("verify", run_dir, "--rows", "1")[1]
+    code, out, _ = rlpyt("bisect", trained("cartpole", "ppo", DIGEST), run_dir)
+    assert code == 0 and f"Not compared, of the second run: {gap}" in out
+
+
+def test_a_last_line_that_is_cut_is_told(run_dir, rlpyt):
+    cut(run_dir, 5)
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "all")
+    assert code == 0 and "Not compared: the last line of digests.jsonl, which has not been written completely." in out
+    (run_dir / "progress.csv").unlink()
+    assert rlpyt("verify", run_dir, "--rows", "all")[0] == 0, "without a log to compare with"
+
+
+@pytest.mark.parametrize("row, kind", [(1, "Random"), (3, "Samples")])
+def test_digests_that_contradict_the_log_are_refused(run_dir, rlpyt, row, kind):
+    in_log(run_dir, row, f"Diagnostics/Digest{kind}", together(dict(other=1)))
+    for words in (["verify", run_dir], ["bisect", run_dir, run_dir]):
+        code, _, err = rlpyt(*words)
+        assert code == 2 and f"digests.jsonl is damaged: in row {row} (" in err and f"it contradicts the column Digest{kind}" in err
 
 
 def test_train_has_an_option_for_it(tmp_path, rlpyt):

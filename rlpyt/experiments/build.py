@@ -172,7 +172,6 @@ def check_left_out(config: Mapping[str, Any], classes: Mapping[str, Any]) -> Non
             ReplayBufferCls="replay_buffer" in classes and "the class replay_buffer",
             optim_kwargs=config.get("optim") and "the section optim",
         ),
-        agent=given(model_kwargs=config.get("model") and "the section model"),
     )
     for section, names in determined.items():
         for name in names.keys() & config.get(section, {}):

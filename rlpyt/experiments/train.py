@@ -97,7 +97,7 @@ def configuration(
         paths["sampler"] = sampler
     if "." not in paths["sampler"]:
         paths["sampler"] = SAMPLERS[look_up(paths["sampler"], SAMPLERS, "sampler named")]
-    config = {"accelerate": {}, "affinity": {}, **config}
+    config = {"accelerate": {}, "affinity": {}, "eval_env": {}, **config}  # Sections that may be set, though the configuration has none.
     config = variant(config, **sections)
     config = variant(config, **changes(config, settings))
     if smoke:

@@ -162,7 +162,6 @@ def test_a_dictionary_may_set_several_entries_of_the_affinity():
         ("runner.algo=1", "runner.algo cannot be set: the section algo determines it"),
         ("sampler.EnvCls=foo", "sampler.EnvCls cannot be set: the class env determines it"),
         ("sampler.env_kwargs={}", "sampler.env_kwargs cannot be set: the section env determines it"),
-        ("agent.model_kwargs={}", "agent.model_kwargs cannot be set: the section model determines it"),
         ("algo.optim_kwargs={}", "algo.optim_kwargs cannot be set: the section optim determines it"),
         ("runner.affinity=foo", "runner.affinity='foo' must be a dictionary"),
         ("runner.n_steps=abc", "n_steps='abc' is not possible"),
@@ -178,7 +177,7 @@ def test_a_dictionary_may_set_several_entries_of_the_affinity():
 def test_what_cannot_be_set_is_refused_in_a_sentence_and_earlier_files_stay(built, setting, message, smoke, tmp_path):
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "progress.csv").write_text("a\n1\n")
-    sections = dict(eval_env={}, model=dict(hidden_sizes=[8]), optim=dict(eps=1e-5))
+    sections = dict(model=dict(hidden_sizes=[8]), optim=dict(eps=1e-5))
     with pytest.raises(ValueError, match=message):
         built("ppo", log_dir=str(tmp_path), settings=[setting], sections=sections, smoke=smoke, n_parallel=1)
     assert [path.name for path in (tmp_path / "run_0").iterdir()] == ["progress.csv"]
@@ -191,6 +190,13 @@ def test_parts_are_tried_before_files_are_moved_aside_but_not_for_nothing(built,
     assert not tried, "in a new directory, with the settings of the configuration"
     built("ppo", log_dir=str(tmp_path))
     assert len(tried) == 1
+
+
+def test_every_configuration_has_the_section_eval_env(built, tmp_path):
+    sampler = built("ppo", log_dir=str(tmp_path), settings=["env.max_episode_steps=50"]).sampler
+    assert sampler.eval_env_kwargs == sampler.env_kwargs == dict(id="CartPole-v1", max_episode_steps=50)
+    sampler = built("ppo", log_dir=str(tmp_path), settings=["eval_env.max_episode_steps=50"]).sampler
+    assert sampler.env_kwargs == dict(id="CartPole-v1") and sampler.eval_env_kwargs == dict(id="CartPole-v1", max_episode_steps=50)
 
 
 def test_resuming_is_no_setting(built, tmp_path):

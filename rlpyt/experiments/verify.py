@@ -26,11 +26,11 @@ _MOST_THREADS = 1024
 
 
 class Facts(NamedTuple):
-    """All that the results of a run may depend on.
+    """What the results of a run may depend on, as far as it is recorded.
 
     Attributes:
-        conditions: versions, processor, number of threads, planned steps, choices between equal computations, the commit of the script,
-            and whether the run was resumed without its replay buffer.
+        conditions: versions, processor, GPU, numbers of threads, planned steps, choices between equal computations, the commit of the
+            script, and whether the run was resumed without its replay buffer.
         settings: settings of its parts by dotted names, the seed among them.
     """
 
@@ -209,9 +209,9 @@ def _logged(run_dir: Any) -> dict[int, dict[str, str]]:
     with suppress(csv.Error), open(file, newline="", encoding="utf-8", errors="backslashreplace") as lines:
         for line in csv.DictReader(lines):
             by_name = {str(name).rpartition("/")[2]: value for name, value in line.items()}
-            with suppress(TypeError, ValueError, OverflowError):  # A run may be writing the last line.
+            with suppress(ValueError, OverflowError):  # A run may be writing the last line.
                 columns = {kind: by_name.get(f"Digest{kind}") for kind in KINDS}
-                logged[int(float(by_name.get("CumSteps")))] = {kind: column for kind, column in columns.items() if column}
+                logged[int(float(by_name.get("CumSteps") or ""))] = {kind: column for kind, column in columns.items() if column}
     return logged
 
 
@@ -231,7 +231,7 @@ def record_of(run_dir: Any) -> dict[str, Any]:
 
 
 def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
-    """Return all that a row of a run may depend on."""
+    """Return what a row of a run may depend on."""
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     commit = {} if record.get("githash") is None else dict(commit=record["githash"])

@@ -7,7 +7,7 @@ A row of digests is a line of JSON in `FILE`, beside the table of the log::
 
     {"row": 3, "itr": 11, "steps": 96, "n_steps": 500, "digests": {"Samples": {"env.reward": "00000000af3...", ...}, ...}}
 
-The first line of each process that writes the file also has ``on``: all that the bits may depend on, except the code.
+The first line of each process that writes the file also has ``on``: what the bits may depend on, except the code.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DigestRow(NamedTuple):
         steps: environment steps so far.
         n_steps: environment steps that the run was to have when the row was written.
         digests: by kind, one of `KINDS`, and by the path of the tensor. A kind that is unknown is missing.
-        on: all that the bits may depend on, except the code, such as versions.
+        on: what the bits may depend on, except the code, such as versions.
     """
 
     row: int

@@ -55,6 +55,14 @@ def test_each_row_has_digests_of_everything_and_the_file_those_of_each_tensor(tm
     assert rows[-1].on["torch"] == torch.__version__ and rows[-1].on["torch threads"] == 1
 
 
+def test_rows_say_on_which_gpu_and_with_how_many_threads_of_workers_they_were_computed(monkeypatch):
+    assert not {"GPU", "CUDA", "worker torch threads"} & of_runners.depends_on(ONE).keys()
+    monkeypatch.setattr(of_runners.accelerator, "name", lambda cuda_idx: f"GPU number {cuda_idx}")
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    found = of_runners.depends_on(dict(cuda_idx=1, worker_torch_threads=2))
+    assert (found["GPU"], found["CUDA"], found["worker torch threads"]) == ("GPU number 1", "12.6", 2)
+
+
 def test_without_it_nothing_is_recorded(tmp_path):
     made, run_dir, table = train(runner(digest=None), tmp_path)
     assert made.digests is None and not (run_dir / FILE).exists()

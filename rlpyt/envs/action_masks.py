@@ -106,16 +106,17 @@ class ActionMaskWrapper(Wrapper):
         if space.is_structured and not isinstance(mask, np.ndarray):
             parts = zip(self._parts(mask, space), space.spaces, strict=True)
             return np.concatenate([self._vector(part, of_part) for part, of_part in parts])
-        if isinstance(mask, (tuple, list)) and any(np.ndim(part) for part in mask):
+        needed = [size] if space.is_structured else _numbers_of_values(space)
+        if _has_parts(mask):
             rows = [np.ravel(part) for part in _leaves(mask)]
         else:
             mask = np.atleast_1d(mask)
             if space._kind == "MultiBinary" and mask.shape == space.shape:
                 mask = np.stack([mask != 1, mask != 0], axis=-1)
-            rows = list(mask.reshape(math.prod(mask.shape[:-1]), mask.shape[-1]))
+            n_rows = 1 if len(needed) == 1 else math.prod(mask.shape[:-1])
+            rows = list(mask.reshape(n_rows, mask.size // n_rows))
         entries = [len(row) for row in rows]
         if entries != [size]:
-            needed = [size] if space.is_structured else _numbers_of_values(space)
             if entries != needed:  # Not only their sum: the parts may be in another order.
                 got, need = (shown[0] if len(shown) == 1 else f"parts of {shown}" for shown in (entries, needed))
                 raise ValueError(f"The mask {self._key!r} has {got} entries for {space!r}, which needs {need}.")
@@ -127,9 +128,11 @@ class ActionMaskWrapper(Wrapper):
         if fields is not None and space._kind == "Dict":
             mask = dict(zip(fields, tuple(mask)))
         if isinstance(mask, Mapping):
-            names = next((names for names in (keys, space.names) if set(mask) == set(names)), None)
-            if names is not None:
-                return [mask[name] for name in names]
+            sizes = [mask_size(part) for part in space.spaces]
+            for names in (keys, space.names):
+                needed = {name for name, size in zip(names, sizes) if size}  # Real numbers have no mask.
+                if needed <= set(mask) <= set(names):
+                    return [mask.get(name) for name in names]
         elif isinstance(mask, (tuple, list)) and len(mask) == len(keys):
             return tuple(mask)
         if isinstance(mask, Mapping):
@@ -243,10 +246,13 @@ def _gave(infos: Mapping, key: str, i: int) -> bool:
     return bool(infos[f"_{key}"][i]) if f"_{key}" in infos else True
 
 
+def _has_parts(mask: Any) -> bool:
+    """Return whether a mask is a tuple (or list) of masks, and not of numbers."""
+    return isinstance(mask, (tuple, list)) and any(isinstance(part, (tuple, list)) or np.ndim(part) for part in mask)
+
+
 def _leaves(mask: Any) -> list:
-    if isinstance(mask, (tuple, list)) and any(np.ndim(part) for part in mask):
-        return [leaf for part in mask for leaf in _leaves(part)]
-    return [mask]
+    return [leaf for part in mask for leaf in _leaves(part)] if _has_parts(mask) else [mask]
 
 
 def _numbers_of_values(space: Any) -> list[int]:

@@ -252,6 +252,7 @@ class MultiEnvWrapper(_OtherSpec):
         self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
         self._rng: np.random.Generator | None = None  # Made by `seed`, or else by the first reset.
         self._active: int | None = None
+        self._begins_anew = False  # Whether the next choice does not depend on the present task.
         space = self.env.observation_space
         self._one_hots = [_one_hot(i, self.num_tasks, space) for i in range(self.num_tasks)]
         if mode == "add-onehot":
@@ -292,7 +293,8 @@ class MultiEnvWrapper(_OtherSpec):
         if self._strategy_takes_rng and self._rng is None:
             self._rng = rng_from_global_seed()
         rng = dict(rng=self._rng) if self._strategy_takes_rng else {}
-        self._active = self._strategy(self.num_tasks, self._active, **rng)
+        self._active = self._strategy(self.num_tasks, None if self._begins_anew else self._active, **rng)
+        self._begins_anew = False
         self.env = self._envs[self._active]
         observation, episode_info = checked_reset(self.env.reset(), self.env)
         return self._observation(observation), {**episode_info, "task_one_hot": self.active_task_one_hot}
@@ -313,7 +315,7 @@ class MultiEnvWrapper(_OtherSpec):
     def seed(self, seed: int) -> None:
         """Seed the choice of tasks and each environment, all differently. The next reset chooses as the first one does."""
         own, spaces_seed, *seeds = child_seeds(seed, self.num_tasks + 2)
-        self._active = None  # What samplers have tried before they seed does not count: tasks in turn begin with the first.
+        self._begins_anew = True  # What samplers have tried before they seed does not count: tasks in turn begin with the first.
         self._rng = np.random.default_rng(own)
         for env, env_seed in zip(self._envs, seeds):
             env.seed(env_seed)
@@ -325,7 +327,8 @@ class MultiEnvWrapper(_OtherSpec):
         Raises:
             NotPlain: the state of an environment is unknown.
         """
-        return dict(envs=[env.get_state() for env in self._envs], active=self._active, rng=to_plain(self._rng))
+        active = None if self._begins_anew else self._active
+        return dict(envs=[env.get_state() for env in self._envs], active=active, rng=to_plain(self._rng))
 
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
@@ -337,7 +340,7 @@ class MultiEnvWrapper(_OtherSpec):
             raise ValueError(f"The state does not belong to {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
         for env, env_state in zip(self._envs, state["envs"]):
             env.set_state(env_state)
-        self._active, self._rng = state["active"], rng
+        self._active, self._rng, self._begins_anew = state["active"], rng, False
         self.env = self._envs[self._active or 0]
 
     def close(self) -> None:

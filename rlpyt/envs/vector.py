@@ -38,7 +38,7 @@ from rlpyt.utils.misc import did_you_mean, has_all
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
-from rlpyt.utils.seed import seed_env
+from rlpyt.utils.seed import seed_generators
 from rlpyt.utils.structures import map_structure
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -281,7 +281,8 @@ class GymVectorEnv(VectorEnv):
         self._takes_list = _is_a(env.unwrapped, "SyncVectorEnv", "AsyncVectorEnv")
         self.resets_some = self._takes_list or self.autoreset_mode == DISABLED
         self._seeds: list[int] | None = None
-        self._keeps_final = False  # Whether last observations are known to outlive the reset that follows in the same step.
+        # Ends of episodes at which to see whether the last observation outlives the reset that follows in the same step.
+        self._n_to_watch = 10 if self.autoreset_mode == SAME_STEP and _is_a(env.unwrapped, "SyncVectorEnv") else 0
         self._memory: Any = None  # Of all observations, where only some are to be written.
         self._probe({} if info_example is None else info_example)
 
@@ -311,7 +312,7 @@ class GymVectorEnv(VectorEnv):
 
     def _probe(self, info_example: Mapping) -> None:
         """Find the fields of infos with one reset and one step."""
-        observation, self._reset_infos = self.env.reset()
+        observation = self._probe_reset()
         space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         space.seed(0)
         action = space.sample()
@@ -326,18 +327,38 @@ class GymVectorEnv(VectorEnv):
         self._to_infos = InfoConverter(example, "info")
         self._no_infos = self._to_infos.constant is not None
 
+    def _probe_reset(self) -> Any:
+        """Reset the vector; return observations, and keep the infos that its environments gave, without those of wrappers around it."""
+        inner, of_envs = self.env.unwrapped, []
+        reset = inner.reset
+
+        def keeping(**kwargs: Any) -> tuple:
+            of_envs.append(reset(**kwargs))
+            return of_envs[-1]
+
+        inner.reset = keeping
+        try:
+            observation, infos = self.env.reset()
+        finally:
+            del inner.reset
+        self._reset_infos = of_envs[-1][1] if of_envs else infos
+        return observation
+
     def _warn_of_dtypes(self, infos: Mapping) -> None:
         """Warn of infos that Gymnasium may cut, because it merges those of resets and of steps in one array."""
+        if self.n == 1 or not self._takes_list or self.autoreset_mode == DISABLED:
+            return
         of_resets = self._own_info(self._reset_infos)
         cut = [
             key
             for key, value in self._own_info(infos).items()
             if isinstance(value, np.ndarray) and not np.can_cast(value.dtype, np.asarray(of_resets.get(key, value)).dtype, "same_kind")
         ]
-        if cut and self.autoreset_mode != DISABLED:
+        if cut:
             warnings.warn(
                 f"reset() of {self.env} returns infos of another dtype than step(): {', '.join(cut)}. In a step that resets some of its "
-                "environments, Gymnasium puts both into one array, which may cut the others' values: return them with the same dtype.",
+                "environments, Gymnasium puts both into one array, which may cut the others' values: return them with the same dtype, or "
+                "choose autoreset_mode='Disabled'.",
                 stacklevel=4,
             )
 
@@ -362,7 +383,8 @@ class GymVectorEnv(VectorEnv):
 
     def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
         """Step the vector."""
-        observation, reward, terminated, truncated, infos = self.env.step(self._action_space.revert(actions))
+        step = self._watched_step if self._n_to_watch > 0 else self.env.step
+        observation, reward, terminated, truncated, infos = step(self._action_space.revert(actions))
         self._observation_space.convert_into(observation, observation_out)
         final = None
         if self.autoreset_mode == SAME_STEP:
@@ -371,6 +393,24 @@ class GymVectorEnv(VectorEnv):
                 final = self._final_observation(infos, ended)
                 infos = self._of_steps(infos, ended)
         return VectorStep(reward, terminated, truncated, self._as_infos(infos), final)
+
+    def _watched_step(self, actions: Any) -> tuple:
+        """Step a SyncVectorEnv; ValueError if an environment that it resets writes over its last observation."""
+        vector = self.env.unwrapped
+        envs, vector.envs = vector.envs, [_Watched(env) for env in vector.envs]
+        try:
+            result = self.env.step(actions)
+            watched = [env for env in vector.envs if env.is_reset]
+        finally:
+            vector.envs = envs
+        self._n_to_watch -= len(watched)
+        if any(env.is_overwritten() for env in watched):
+            raise ValueError(
+                f"{self.env} resets its environments in the step that ends an episode (SAME_STEP), and they write each observation "
+                "into the same memory: so the last observation of an episode is lost. Return copies from the environment's step() "
+                "and reset(), or choose autoreset_mode='NextStep' or 'Disabled'."
+            )
+        return result
 
     def _of_steps(self, infos: Mapping, ended: np.ndarray) -> Mapping:
         """Return infos with those of the last step, not of the reset that followed, where an episode `ended` [n]."""
@@ -389,8 +429,6 @@ class GymVectorEnv(VectorEnv):
             raise ValueError(f"{self.env} ended an episode in SAME_STEP mode without infos['final_obs'], the observation that ended it.")
         out = self._scratch()
         if isinstance(final, np.ndarray) and final.dtype == object:
-            if not self._keeps_final:
-                self._check_memory(final, ended)
             rows = [self._observation_space.convert(final[i]) if ended[i] else None for i in range(self.n)]
             for i, row in enumerate(rows):
                 if row is not None:
@@ -398,18 +436,6 @@ class GymVectorEnv(VectorEnv):
         else:
             self._observation_space.convert_into(final, out)
         return out
-
-    def _check_memory(self, final: np.ndarray, ended: np.ndarray) -> None:
-        """Raise ValueError if the reset has overwritten a last observation; look once, since environments always or never reuse memory."""
-        newest: Any = getattr(self.env.unwrapped, "_env_obs", None)  # Of a SyncVectorEnv: what its environments returned.
-        for i in ended.nonzero()[0] if newest is not None else ():
-            if any(np.shares_memory(a, b) for a in _arrays_in(final[i]) for b in _arrays_in(newest[i])):
-                raise ValueError(
-                    f"{self.env} resets its environments in the step that ends an episode (SAME_STEP), and they write each observation "
-                    "into the same memory: so the last observation of an episode is lost. Return copies from the environment's step() "
-                    "and reset(), or choose autoreset_mode='NextStep' or 'Disabled'."
-                )
-        self._keeps_final = True
 
     def _scratch(self) -> Any:
         if self._memory is None:
@@ -434,11 +460,14 @@ class GymVectorEnv(VectorEnv):
         return list(seeds) if self._takes_list else int(seeds[0])
 
     def seed(self, seeds: Sequence[int]) -> None:
-        """Seed the environments at the next reset. A vector with one random generator gets the first seed only."""
+        """Seed the environments at the next reset. A vector with one random generator gets the first seed only.
+
+        Generators in attributes of environments are seeded at once, but not if other processes step them (``AsyncVectorEnv``).
+        """
         super().seed(seeds)
         self._seeds = [int(seed) for seed in seeds]
         for env, seed in zip(CompletedEnv(self.env.unwrapped).envs, seeds):
-            seed_env(env, int(seed))
+            seed_generators(env, int(seed))
             for space, space_seed in zip((env.action_space, env.observation_space), child_seeds(int(seed), 2)):
                 space.seed(space_seed)  # The environment may sample from its spaces.
 
@@ -502,6 +531,28 @@ def _is_a(env: Any, *names: str) -> bool:
     return any(cls.__name__ in names for cls in type(env).__mro__)
 
 
+class _Watched:
+    """Steps and resets an environment of a SyncVectorEnv, and tells whether the reset changed what the step returned."""
+
+    is_reset = False
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def step(self, action: Any) -> tuple:
+        result = self._env.step(action)
+        self._arrays = _arrays_in(result[0])
+        self._copies = [array.copy() for array in self._arrays]
+        return result
+
+    def reset(self, **kwargs: Any) -> tuple:
+        self.is_reset = hasattr(self, "_arrays")  # Otherwise it follows no step.
+        return self._env.reset(**kwargs)
+
+    def is_overwritten(self) -> bool:
+        return any(array.tobytes() != before.tobytes() for array, before in zip(self._arrays, self._copies))
+
+
 def _arrays_in(observation: Any) -> list[np.ndarray]:
     """Return the arrays in an observation of Gymnasium: an array, or nested dictionaries and tuples of arrays."""
     if isinstance(observation, (Mapping, tuple)):
@@ -521,8 +572,8 @@ def _repeated(example: Mapping, n: int) -> dict:
 def _chosen(infos: Mapping, final: Mapping, of_resets: Any, ended: np.ndarray) -> dict:
     """Return `infos`, without masks, with the entries of `final` where an episode `ended` [n].
 
-    What `final` lacks, a wrapper around the vector has added to the step, unless resets give it, too: then it is zero there, and left out
-    if no other environment gave it.
+    A key that `final` lacks was added by a wrapper around the vector, and is kept. If environments give that key at a reset
+    (`of_resets`), its value is of the reset: zero replaces it. If no other environment gave it, the key is left out.
     """
     of_resets = of_resets if isinstance(of_resets, Mapping) else {}
     chosen: dict[str, Any] = {}

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import horizon_of
-from rlpyt.envs.contract import SEED_ADVICE, SENTINEL_BYTE, _arrays, _check_same_form, _check_spaces, _equal, _extreme_action
+from rlpyt.envs.contract import (
+    PAST_ADVICE,
+    SEED_ADVICE,
+    SENTINEL_BYTE,
+    _arrays,
+    _check_same_form,
+    _check_spaces,
+    _equal,
+    _extreme_action,
+)
 from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnvs, VectorStep
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import fields_of
@@ -44,12 +53,12 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
         assert vector.autoreset_mode in AUTORESET_MODES, f"autoreset_mode must be one of {AUTORESET_MODES}, got {vector.autoreset_mode!r}."
         assert vector.autoreset_mode != DISABLED or vector.resets_some, "A DISABLED vector must be able to reset some environments."
         _check_spaces(vector)
-        for run in range(2):
-            if run == 1:  # The vectors are already used, and have different pasts.
+        for advice in (SEED_ADVICE, PAST_ADVICE):
+            if advice == PAST_ADVICE:
                 _play(vector, [seed + 1 + i for i in range(n)])
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
-            _check_steps([_Watched(each) for each in vectors], n_steps)
+            _check_steps([_Watched(each) for each in vectors], n_steps, advice)
         if vector.n_ready is not None and vector.n_ready < n:
             for each in vectors:
                 each.seed([seed + i for i in range(n)])
@@ -121,14 +130,15 @@ def _play(vector: Any, seeds: list[int], n_steps: int = 20) -> None:
             vector.reset_into(out, ended)
 
 
-def _check_steps(pair: list[_Watched], n_steps: int) -> None:
+def _check_steps(pair: list[_Watched], n_steps: int, advice: str) -> None:
+    """Step both vectors alike; `advice` says what to do if they differ."""
     watched, twin = pair
     vector = watched.vector
     n, mode, space, horizon = vector.n, vector.autoreset_mode, vector.action_space, horizon_of(vector)
     for each in pair:
         each.reset()
     _check_observations(vector, watched.out, "reset_into()")
-    _check_twin(watched.out, twin.out, "reset")
+    _check_twin(watched.out, twin.out, "reset", advice)
     blank, lengths, first_infos = np.zeros(n, bool), np.zeros(n, int), None
     for t in range(n_steps):
         before = f"at step {t}"
@@ -149,12 +159,11 @@ def _check_steps(pair: list[_Watched], n_steps: int) -> None:
         first_infos = step.infos if t == 0 else first_infos
         _check_infos(step.infos, first_infos, n, before)
         _check_observations(vector, watched.out, f"step_into() {before}")
-        _check_twin(watched.out, twin.out, f"step {before}")
+        _check_twin(watched.out, twin.out, f"step {before}", advice)
         for name in (*_PARTS, "infos"):
             ours, theirs = (_rows(getattr(each.step, name), ~blank) for each in pair)
             assert ours is theirs is None or _equal(ours, theirs), (
-                f"Equal seeds and actions must give equal results: {before} {name} was {ours}, and in a second vector {theirs}. "
-                f"{SEED_ADVICE}"
+                f"Equal seeds and actions must give equal results: {before} {name} was {ours}, and in a second vector {theirs}. {advice}"
             )
         ended = (np.asarray(step.terminated) | np.asarray(step.truncated)) & ~blank
         lengths = np.where(blank, 0, lengths + 1)
@@ -171,7 +180,7 @@ def _check_steps(pair: list[_Watched], n_steps: int) -> None:
             for each in pair:
                 each.reset_some(some)
             _check_observations(vector, watched.out, f"reset_into() after step {t}")
-            _check_twin(watched.out, twin.out, f"reset after step {t}")
+            _check_twin(watched.out, twin.out, f"reset after step {t}", advice)
             lengths[some], blank[some] = 0, False
 
 
@@ -209,9 +218,9 @@ def _check_observations(vector: Any, observations: Any, where: str) -> None:
         assert space.contains(plain), f"The observation of {where} must be in the observation_space {space!r}, got {observation!r}."
 
 
-def _check_twin(observations: Any, others: Any, what: str) -> None:
+def _check_twin(observations: Any, others: Any, what: str, advice: str) -> None:
     assert _equal(observations, others), (
-        f"Equal seeds and actions must give equal episodes, but two vectors differ in their observations of {what}. {SEED_ADVICE}"
+        f"Equal seeds and actions must give equal episodes, but two vectors differ in their observations of {what}. {advice}"
     )
 
 

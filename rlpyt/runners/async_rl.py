@@ -548,9 +548,9 @@ class AsyncRl(AsyncRlMixin, MinibatchRl):
 class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
     """Measures performance by evaluation episodes. The sampling processes play them between batches while training continues.
 
-    So when an evaluation is logged, the agent has been trained further than the one that was evaluated, and snapshots and hooks have the
-    former. Only in best.pkl, with snapshot_mode="best", do the models that act have the parameters that were evaluated (by the first of
-    several sampling processes); the rest of it is that of the other snapshots.
+    So when an evaluation is logged, the agent has been trained further than the one that was evaluated. Snapshots and hooks have the newer
+    parameters. Only in best.pkl (snapshot_mode="best") do the models that act have those that were evaluated, by the first of several
+    sampling processes. The rest of it is that of the other snapshots.
 
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """

@@ -46,11 +46,11 @@ class VectorColumns(list):
     Attributes:
         calls: steps and resets them.
         has_state: whether the state of the vector was known when it was last asked for.
-        seen: observations [n,...] of the reset before a step of the first environment alone; None before that.
+        first_observations: [n,...], of the latest reset by a `VectorColumn`; None before that.
     """
 
     has_state = False
-    seen: Any = None
+    first_observations: Any = None
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
         self.vector = vector
@@ -86,7 +86,7 @@ class VectorColumn:
         """Reset the whole vector; return the first observation of the first environment. ValueError for any other environment."""
         self._check_is_first("reset")
         vector = self._columns.vector
-        observation = self._columns.seen = observation_memory(vector)
+        observation = self._columns.first_observations = observation_memory(vector)
         vector.reset_into(observation)
         return observation[0]
 
@@ -98,7 +98,7 @@ class VectorColumn:
         """
         self._check_is_first("stepped")
         vector = self._columns.vector
-        observation, before = observation_memory(vector), self._columns.seen
+        observation, before = observation_memory(vector), self._columns.first_observations
         actions = buffer_from_example(action, (vector.n,), share_memory=False)
         for b in range(vector.n):
             actions[b] = action if before is None else allowed_action(self.action_space, action, before[b])
@@ -288,7 +288,7 @@ class VectorCalls:
         """Step the vector; return the outcome, and the mask of those that were reset instead.
 
         `observation_out` gets the last observations of episodes that end. Environments that are not `running` (None: all are) are stepped
-        as well, but nobody looks at what comes of it.
+        as well, but their outcomes are not recorded.
         """
         vector, over = self.vector, self._over
         if vector.autoreset_mode == DISABLED and over.any():  # Their episodes have ended, so they cannot be stepped.

@@ -277,9 +277,10 @@ _TEMPORARY_SUFFIX = ".atomic_tmp"
 
 @contextmanager
 def many_files() -> Iterator[None]:
-    """Let this process, and those that it starts, open as many files as the system allows it; the limit is often lower at first.
+    """Raise the limit of open files of this process, and of those that it starts, to the highest one that the system allows.
 
-    Each array in shared memory takes two open files. If there are still too many inside this context, the error says what to do.
+    Each array in shared memory takes two open files. If there are still too many inside this context, the error says what to do. The limit
+    stays after the context.
     """
     import resource  # Only Unix has it.
 

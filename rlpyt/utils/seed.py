@@ -97,12 +97,17 @@ def seed_env(env: Any, seed: int | None) -> None:
     These are the generators in its attributes (see `generators_in`), so copies of one environment draw different numbers. Then its
     method ``seed`` is called, if it has one and `seed` is not None; this call has the last word.
     """
-    generators = generators_in(env)
-    for generator, sequence in zip(generators, np.random.SeedSequence(seed).spawn(len(generators))):
-        _seed_generator(generator, sequence)
+    seed_generators(env, seed)
     method = seed_method(env)
     if seed is not None and method is not None:
         method(seed)
+
+
+def seed_generators(thing: Any, seed: int | None) -> None:
+    """Give each random generator in an object's attributes a separate stream, as `seed_env` does."""
+    generators = generators_in(thing)
+    for generator, sequence in zip(generators, np.random.SeedSequence(seed).spawn(len(generators))):
+        _seed_generator(generator, sequence)
 
 
 def seed_method(thing: Any) -> Callable[..., Any] | None:

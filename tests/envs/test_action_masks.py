@@ -314,3 +314,27 @@ def test_make_vec_takes_the_name_of_the_mask():
     assert is_masked(out) and out.action_mask.shape == (3, 6) and out.action_mask.any(axis=1).all() and not out.action_mask.all()
     assert "prob" in vector.step_into(np.zeros(3, int), out).infos._fields
     vector.close()
+
+
+@pytest.mark.parametrize(
+    "space, mask, expected",
+    [
+        (spaces.Dict(a=spaces.Discrete(3), f=spaces.Box(-1, 1)), dict(a=np.array([1, 0, 1])), [1, 0, 1]),  # Real numbers need no mask.
+        (spaces.Discrete(3), np.array([[1], [0], [1]]), [1, 0, 1]),
+        (
+            spaces.MultiDiscrete([[2, 3], [4, 2]]),
+            (([1, 0], [0, 1, 1]), ([1, 1, 0, 1], [1, 1])),
+            [1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1],
+        ),
+    ],
+)
+def test_masks_in_other_forms_are_understood(space, mask, expected):
+    class Masked(gymnasium.Env):
+        observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), space
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), dict(action_mask=mask)
+
+    observation, _ = ActionMaskWrapper(Masked()).reset()
+    assert observation["action_mask"].tolist() == expected

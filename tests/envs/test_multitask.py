@@ -187,6 +187,11 @@ def test_tasks_in_turn_begin_with_the_first_after_seeding():
         env.seed(3)
         chosen.append([(env.reset(), env.active_task_index)[1] for _ in range(n)])
     assert chosen == [[0, 1], [0, 1, 2, 0]]
+    env.reset()
+    env.seed(4)
+    assert env.step(np.zeros(2)).env_info["task_id"] == 1  # Until the next reset, the episode is that of task 1.
+    env.set_state(env.get_state())
+    assert (env.reset(), env.active_task_index)[1] == 0
 
 
 def test_a_state_without_a_generator_is_restored():

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import warnings
 
 import gymnasium
 import numpy as np
@@ -113,6 +114,7 @@ class Bandit(gymnasium.Env):
     """Infos of resets have other fields than those of steps, and `dtype`. Random numbers come from a generator of its own."""
 
     observation_space, action_space = spaces.Box(-100, 100, (1,), np.float32), spaces.Discrete(2)
+    seed = 5  # No method.
 
     def __init__(self, lengths, dtype=float):
         self.lengths, self.dtype, self.rng = lengths, dtype, np.random.default_rng()
@@ -156,6 +158,35 @@ def test_infos_of_resets_with_other_dtypes_are_told_and_not_those_of_last_steps(
     out = memory(vector)
     vector.reset_into(out)
     assert [vector.step_into(np.zeros(2, int), out).infos.regret.tolist() for _ in range(3)] == [[0.5, 0.5]] * 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GymVectorEnv(gymnasium.vector.SyncVectorEnv([lambda: Bandit((2, 2), int)], autoreset_mode=SAME_STEP))  # Nothing to merge with.
+        GymVectorEnv(gymnasium.vector.SyncVectorEnv([lambda: Bandit((2, 2), int)] * 2, autoreset_mode=DISABLED))
+
+
+class AddsTotals(gymnasium.vector.VectorWrapper):
+    """Adds the steps so far to the infos of resets and of steps."""
+
+    def reset(self, **kwargs):
+        observation, infos = self.env.reset(**kwargs)
+        self.totals = np.zeros(self.num_envs, int)
+        return observation, dict(infos, total=self.totals.copy())
+
+    def step(self, actions):
+        *outcome, infos = self.env.step(actions)
+        self.totals += 1
+        return *outcome, dict(infos, total=self.totals.copy())
+
+
+@pytest.mark.parametrize("lengths", [[1, 1], [2, 3]])
+@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+def test_infos_that_a_wrapper_of_the_vector_adds_are_kept_at_last_steps(mode, lengths):
+    inner = gymnasium.vector.SyncVectorEnv([lambda n=n: Bandit((n, n)) for n in lengths], autoreset_mode=mode)
+    vector = GymVectorEnv(AddsTotals(inner))
+    out = memory(vector)
+    vector.reset_into(out)
+    steps = [vector.step_into(np.zeros(2, int), out).infos for _ in range(4)]
+    assert [infos.total.tolist() for infos in steps] == [[t, t] for t in (1, 2, 3, 4)] and steps[0]._fields == ("regret", "total")
 
 
 def test_a_reset_that_overwrites_the_last_observation_is_told():
@@ -172,6 +203,14 @@ def test_a_reset_that_overwrites_the_last_observation_is_told():
             self.memory[...], *outcome = super().step(action)
             return self.memory, *outcome
 
+    class Constant(GymCounting):
+        """The same memory, in which nothing is lost."""
+
+        constant = np.ones(4, np.float32)
+
+        def _observation(self):
+            return self.constant
+
     class Copying(Reusing):
         def step(self, action):
             observation, *outcome = super().step(action)
@@ -183,7 +222,9 @@ def test_a_reset_that_overwrites_the_last_observation_is_told():
         vector.reset_into(out)
         return [vector.step_into(np.zeros(2, int), out) for _ in range(2)][-1]
 
-    assert last(Copying).final_observation is not None and last(Reusing, NEXT_STEP).truncated.all()
+    assert last(Reusing, NEXT_STEP).terminated is not None
+    for cls in (Copying, Constant):
+        assert last(cls).final_observation is not None
     with pytest.raises(ValueError, match=r"last observation of an episode is lost. Return copies"):
         last(Reusing)
 

@@ -532,12 +532,16 @@ def _is_a(env: Any, *names: str) -> bool:
 
 
 class _Watched:
-    """Steps and resets an environment of a SyncVectorEnv, and tells whether the reset changed what the step returned."""
+    """Stands for an environment of a SyncVectorEnv during a step, and tells whether a reset changed what the step returned."""
 
     is_reset = False
+    _arrays: list[np.ndarray] | None = None  # Of the observation that the step returned.
 
     def __init__(self, env: Any) -> None:
         self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
 
     def step(self, action: Any) -> tuple:
         result = self._env.step(action)
@@ -546,11 +550,11 @@ class _Watched:
         return result
 
     def reset(self, **kwargs: Any) -> tuple:
-        self.is_reset = hasattr(self, "_arrays")  # Otherwise it follows no step.
+        self.is_reset = self._arrays is not None
         return self._env.reset(**kwargs)
 
     def is_overwritten(self) -> bool:
-        return any(array.tobytes() != before.tobytes() for array, before in zip(self._arrays, self._copies))
+        return any(array.tobytes() != before.tobytes() for array, before in zip(self._arrays or (), self._copies))
 
 
 def _arrays_in(observation: Any) -> list[np.ndarray]:

@@ -174,6 +174,7 @@ class AddsTotals(gymnasium.vector.VectorWrapper):
 
     def step(self, actions):
         *outcome, infos = self.env.step(actions)
+        assert self.env.call("seed") == (5,) * self.num_envs  # Attributes of environments can be read as always.
         self.totals += 1
         return *outcome, dict(infos, total=self.totals.copy())
 

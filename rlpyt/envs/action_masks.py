@@ -15,6 +15,7 @@ from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.masked import MaskedObservation, mask_size
 from rlpyt.spaces.parts import integers_of, leaf_spaces
 from rlpyt.utils.collections import fields_of
+from rlpyt.utils.structures import map_structure
 
 
 class ActionMaskWrapper(Wrapper):
@@ -237,9 +238,7 @@ def _of(merged: Any, i: int) -> Any:
 
 def _row(values: Any, i: int) -> Any:
     """Return what belongs to environment `i` in (a part of) the observations of a vector."""
-    if isinstance(values, Mapping):
-        return {key: _row(value, i) for key, value in values.items()}
-    return tuple(_row(value, i) for value in values) if isinstance(values, tuple) else values[i]
+    return map_structure(lambda leaf: leaf[i], values)
 
 
 def _gave(infos: Mapping, key: str, i: int) -> bool:

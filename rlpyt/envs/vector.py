@@ -39,7 +39,7 @@ from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import seed_generators
-from rlpyt.utils.structures import map_structure
+from rlpyt.utils.structures import as_dictionaries, leaves, map_structure
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 AUTORESET_MODES = (NEXT_STEP, SAME_STEP, DISABLED)
@@ -545,7 +545,7 @@ class _Watched:
 
     def step(self, action: Any) -> tuple:
         result = self._env.step(action)
-        self._arrays = _arrays_in(result[0])
+        self._arrays = [leaf for _, leaf in leaves(as_dictionaries(result[0])) if isinstance(leaf, np.ndarray)]
         self._copies = [array.copy() for array in self._arrays]
         return result
 
@@ -555,14 +555,6 @@ class _Watched:
 
     def is_overwritten(self) -> bool:
         return any(array.tobytes() != before.tobytes() for array, before in zip(self._arrays or (), self._copies))
-
-
-def _arrays_in(observation: Any) -> list[np.ndarray]:
-    """Return the arrays in an observation of Gymnasium: an array, or nested dictionaries and tuples of arrays."""
-    if isinstance(observation, (Mapping, tuple)):
-        parts = observation.values() if isinstance(observation, Mapping) else observation
-        return [array for part in parts for array in _arrays_in(part)]
-    return [observation] if isinstance(observation, np.ndarray) else []
 
 
 def _repeated(example: Mapping, n: int) -> dict:

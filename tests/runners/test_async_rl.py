@@ -191,8 +191,10 @@ def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler
         algo = RecurrentSAC(
             batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=min_steps_learn, replay_size=2000, replay_ratio=1,
         )  # fmt: skip
-        n_steps = 800 if min_steps_learn > 100 else 8000  # Sampling must not be over before there were some updates.
-        runner = build(kind, RunnerCls, algo=algo, agent=agent, env=dict(id="Pendulum-v1"), n_steps=n_steps)
+        # Beside busy processes sampling takes long, or is over before there were some updates: so these end the run.
+        enough = dict(n_steps=10**6, hooks=[lambda runner, row: runner.algo.update_counter > 5])
+        length = dict(n_steps=800) if min_steps_learn > 100 else enough
+        runner = build(kind, RunnerCls, algo=algo, agent=agent, env=dict(id="Pendulum-v1"), **length)
         train(runner, tmp_path / str(i))
         states.append([np.array(leaf) for leaf in buffer_leaves(runner.algo.replay_buffer.samples_prev_rnn_state)])
     assert len(states[0]) == 6 and runner.algo.update_counter > 5

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eta", help="one in so many trials of a rung is promoted; default: 3", type=float, default=3)
     parser.add_argument("--proposals", help="what proposes settings; default: optuna if it is installed", choices=("optuna", "random"))
     parser.add_argument("--seed", help="seed of the proposals; runs have the seeds 0, 1, ...; default: 0", type=int, default=0)
-    parser.add_argument("--log_dir", help="directory of the search; default: made from module and key")
+    parser.add_argument("--log_dir", help="directory: an absolute path, or a name below data/local; default: made from module and key")
     parser.add_argument("--affinity_code", help="processors and GPUs, and how many each run gets; default: as rlpyt info proposes")
     parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, ...")
     parser.add_argument("--smoke", help="tiny runs, to see whether everything works", action="store_true")

@@ -59,7 +59,7 @@ def build_and_train(
         affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
     if "resume_from" in config["runner"]:
         raise ValueError("runner.resume_from cannot be set: rlpyt resume DIR continues a run, with the settings in its params.json.")
-    runner = build(config, paths, with_settings(affinity, config, settings), seed)
+    runner = build(config, paths, with_settings(affinity, config, settings, sections), seed)
     runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
     if settings or sections or has_earlier_run(log_dir, run_ID):  # Others need no check, which may take a second.
@@ -105,22 +105,23 @@ def configuration(
     return config, paths
 
 
-def with_settings(affinity: Any, config: Mapping[str, Any], settings: Sequence[str]) -> Any:
-    """Return an affinity, or a list of one per process, with the entries that are set by "affinity.name=value".
+def with_settings(affinity: Any, config: Mapping[str, Any], settings: Sequence[str], sections: Mapping[str, Mapping] | None = None) -> Any:
+    """Return an affinity, or a list of one per process, with the entries that `sections`, and "affinity.name=value" of `settings`, set.
 
     Raises:
         ValueError: the affinity is "auto", or that of an asynchronous run, whose processes have different ones; or runner.affinity is set
             to something else than a dictionary.
     """
-    changed = changes(config, settings)
-    of_runner = changed.get("runner", {}).get("affinity", {})
-    if not isinstance(of_runner, Mapping):
-        raise ValueError(f"runner.affinity={of_runner!r} must be a dictionary. Set its entries, e.g. affinity.master_torch_threads=1.")
-    given = {**of_runner, **changed.get("affinity", {})}
+    given: dict[str, Any] = {}
+    for changed in (sections or {}, changes(config, settings)):
+        of_runner = changed.get("runner", {}).get("affinity", {})
+        if not isinstance(of_runner, Mapping):
+            raise ValueError(f"runner.affinity={of_runner!r} must be a dictionary. Set its entries, e.g. affinity.master_torch_threads=1.")
+        given.update({**of_runner, **changed.get("affinity", {})})
     if not given or affinity is None:  # `build` has the settings already.
         return affinity
     if isinstance(affinity, list):
-        return [with_settings(each, config, settings) for each in affinity]
+        return [with_settings(each, config, settings, sections) for each in affinity]
     if isinstance(affinity, str) or "optimizer" in affinity:
         which = "'auto'" if isinstance(affinity, str) else "that of an asynchronous run, with an optimizer and samplers"
         raise ValueError(f"affinity.{next(iter(given))} cannot be set: the affinity is {which}. Change it where it is made.")

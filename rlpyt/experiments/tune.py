@@ -48,7 +48,7 @@ def search_configuration(
         module: last part of a configuration module's name, such as "cartpole".
         key: key of a configuration in the module, such as "ppo".
         settings: settings with ranges, such as "algo.learning_rate=log_uniform(1e-4, 1e-2)", and changes for all trials.
-        log_dir: directory of the search, see `rlpyt.utils.launching.exp_launcher.run_experiments`; default "<module>_<key>_search".
+        log_dir: name, or absolute path, of the directory of the search; default "<module>_<key>_search".
         affinity_code: processors and GPUs; None: all of this machine, as ``rlpyt info`` proposes.
         min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or more, until something has been learned and
             logged.
@@ -81,6 +81,7 @@ def search_configuration(
             f"make min_steps larger, or the interval shorter, with runner.log_interval_steps={first}."
         )
     words = ["--sampler", sampler] * (sampler is not None) + ["--smoke"] * smoke
+    saves = ["runner.save_replay=True"] * ("save_replay" not in space.get("runner", {}))
     return run_search(
         script=script,
         affinity_code=quick_affinity_code() if affinity_code is None else affinity_code,
@@ -91,7 +92,7 @@ def search_configuration(
         min_steps=first,
         eta=eta,
         runs_per_trial=runs_per_trial,
-        common_args=[f"{module}:{key}", *words, "--set", "runner.save_replay=True", *constants],  # The last one counts.
+        common_args=[f"{module}:{key}", *words, "--set", *saves, *constants],  # The last one counts.
         seed=seed,
         proposals=proposals,
         train_command=["rlpyt", "train", module, key, *words, "--set", *constants],

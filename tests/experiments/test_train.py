@@ -134,6 +134,14 @@ def test_settings_of_the_affinity_win_over_options_and_defaults(built, tmp_path)
     assert affinity == dict(workers_cpus=[7], set_affinity=True, master_torch_threads=2)
 
 
+def test_the_affinity_in_a_variant_wins_over_that_of_the_slot_and_settings_win_over_both(built, tmp_path):
+    sections = dict(affinity=dict(master_torch_threads=2, set_affinity=False), runner=dict(affinity=dict(cuda_idx=None)))
+    kwargs = dict(log_dir=str(tmp_path), affinity=dict(master_torch_threads=1, set_affinity=True, cuda_idx=7), sections=sections)
+    assert built("ppo", **kwargs).affinity == dict(master_torch_threads=2, set_affinity=False, cuda_idx=None)
+    affinity = built("ppo", **kwargs, settings=["affinity.master_torch_threads=3"]).affinity
+    assert affinity == dict(master_torch_threads=3, set_affinity=False, cuda_idx=None)
+
+
 def test_settings_of_the_affinity_are_refused_where_processes_have_different_ones(tmp_path):
     each = [dict(workers_cpus=[0]), dict(workers_cpus=[1])]
     assert train.with_settings(each, dict(affinity={}), ["affinity.cuda_idx=1"]) == [dict(one, cuda_idx=1) for one in each]

@@ -97,6 +97,11 @@ def test_runs_of_a_search_save_their_replay_unless_told_otherwise(launched, give
     assert launched["train_command"][4:] == ["--set", *given]  # The run with the best settings need not be resumed.
 
 
+def test_whether_runs_save_their_replay_may_have_a_range(launched):
+    search("dqn", "runner.save_replay=choice(true, false)")
+    assert not any("save_replay" in arg for arg in launched["common_args"]) and "save_replay" in launched["space"]["runner"]
+
+
 def rows(run_dir):
     """The table without what is measured in seconds."""
     with open(run_dir / "progress.csv") as file:

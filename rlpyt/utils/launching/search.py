@@ -44,6 +44,10 @@ from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, DICTIONARY, PATH, SEED, Number, checked, one_of
 from rlpyt.utils.text import printable
 
+_WITHOUT_RETURN = (
+    "no episode ended in one of its runs, so it counts as the worst. "
+    "If good agents play on for longer, make eval_max_steps of the sampler larger"
+)
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.
 _POLL = 0.2  # seconds between two looks at runs that are still ending
@@ -84,13 +88,14 @@ def run_search(
 
     Each trial trains up to the first rung. The best of those there train on to the next one: they resume, in the same directories. A
     failed trial counts as the worst. A run that is killed is launched again. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
-    launched again, with the same arguments or by `rerun_search`, the search continues, also after SIGKILL. `n_trials` may be larger then.
+    launched again, by `rerun_search`, or with the same arguments where the directory is an absolute path, the search continues, also after
+    SIGKILL. `n_trials` may be larger then.
 
     Args:
         script: script of a run, which is called as in `launch_experiment`. It uses `resume_from` for its runner, and keeps snapshots.
         affinity_code: from `encode_affinity`, without a run slot.
         space: a variant with ranges, see `rlpyt.utils.launching.space`.
-        experiment_title: name, or absolute path, of the directory.
+        experiment_title: absolute path of the directory, or its name in data/local/<date>/<time>, another one for each launch.
         n_trials: number of different settings to try.
         max_steps: environment steps of the last rung. If the script's runs are longer, they pause there.
         min_steps: environment steps that the first rung has at least; default `max_steps` / eta³. The rungs are `max_steps`, a fraction
@@ -200,6 +205,7 @@ class _SearchQueue:
     n_runs = None
 
     def __init__(self, exp_dir: Path, settings: Settings, n_slots: int) -> None:
+        self._proposals = make_proposals(settings.proposals, Space.read(settings.space), settings.seed, exp_dir)  # Optuna may be missing.
         remove_stale_temporaries(exp_dir)
         with atomic_write(exp_dir / SEARCH, "w", encoding="utf-8") as file:
             json.dump(asdict(settings), file, indent=2)
@@ -207,7 +213,6 @@ class _SearchQueue:
         self.search = Search(exp_dir, settings)
         _wait_for_runs(self.search)
         self._settings, self._experiment, self._history = settings, settings.experiment(), self.search.history
-        self._proposals = make_proposals(settings.proposals, self.search.space, settings.seed, exp_dir)
         self._journal = Journal(exp_dir / JOURNAL)
         self._next: tuple[Trial, int] | None = None
         self._running: dict[str, tuple[Trial, int, dict[str, str]]] = {}  # name of a run -> trial, run_ID, first row if it is to resume
@@ -331,7 +336,7 @@ class _SearchQueue:
         there = [each.scores(n_runs)[rung] for each in self.search.trials if len(each.scores(n_runs)) > rung]
         place = 1 + sum(other > score for other in there)
         place_there = f"score {score:.4g}, place {place} of {len(there)} there"
-        shown = place_there if score > WORST else "no episode ended, so it counts as the worst"
+        shown = place_there if score > WORST else _WITHOUT_RETURN
         return f"trial {trial.number} has reached rung {rung} ({self._settings.rungs[rung]:,} steps): {shown}"
 
     def _write_best(self) -> None:

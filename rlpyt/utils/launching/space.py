@@ -21,7 +21,7 @@ import numpy as np
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import Number, checked
 
-DIGITS = 4  # significant digits of the values that are drawn, so that people can read them
+DIGITS = 4  # significant digits of the values that are drawn, so that people can read them; more in a narrow range
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 FINITE = Number(finite=True)
 ABOVE_ZERO = Number(0, above=True, finite=True)
@@ -54,7 +54,9 @@ class Range:
         """Return a value with few digits, inside the range."""
         if self.kind == "integer":
             return int(value)
-        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+        smaller = min(abs(value), 10 * (self.high - self.low))  # A narrow range needs more digits.
+        digits = DIGITS - 1 - math.floor(math.log10(smaller)) if smaller > 0 else DIGITS
+        return min(max(round(value, digits), self.low), self.high)
 
     def position(self, value: float) -> float:
         """Return where a value lies between 0 (`low`) and 1 (`high`)."""

@@ -90,7 +90,10 @@ class Queue(Protocol):
         """Number of all runs; None if it is not known."""
 
     def has_next(self) -> bool:
-        """Whether a run can start now, in a free slot. If none can and none is running, the sweep is over."""
+        """Whether a run can start now, in a free slot. If none can and none is running, the sweep is over.
+
+        This may choose the run, and record it. So call it only where a run is to start.
+        """
 
     def take(self, slot: int) -> Run:
         """Return the run to start in a slot. Call it only if `has_next`."""

@@ -215,9 +215,10 @@ def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
     assert "runs in a row failed before they logged anything" in capsys.readouterr().out
 
 
-def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path):
+def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path, capsys):
     with pytest.raises(SystemExit):
         search(train, tmp_path / "exp", "no returns", n_trials=3)
+    assert "it counts as the worst. If good agents play on for longer, make eval_max_steps" in capsys.readouterr().out
     found = Search(tmp_path / "exp")
     assert found.best is None and [trial.rung for trial in found.trials] == [0] * 3
 
@@ -412,6 +413,15 @@ def test_wrong_arguments_are_refused_before_anything_is_started_or_written(train
     with pytest.raises(error, match=message):
         search(**dict(dict(train=train, exp_dir=tmp_path / "exp"), **wrong))
     assert not (tmp_path / "exp").exists()
+
+
+def test_a_search_that_is_refused_without_optuna_leaves_its_directory_to_others(train, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "optuna", None)
+        with pytest.raises(ImportError, match="tune"):
+            search(train, tmp_path / "exp", proposals="optuna")
+    assert not (tmp_path / "exp" / "search.json").exists()
+    search(train, tmp_path / "exp", n_trials=1, max_steps=20)
 
 
 def test_a_directory_with_something_else_is_refused(train, tmp_path):

@@ -33,6 +33,15 @@ def test_values_have_few_digits_but_stay_inside():
 
 
 @pytest.mark.parametrize(
+    "range_", [uniform(0.9999, 0.99999), log_uniform(0.9999, 0.99999), uniform(-1000.1, -1000), uniform(0, 1e-6)], ids=str
+)
+def test_a_narrow_range_has_many_values(range_):
+    values = {range_.at(position) for position in np.linspace(0, 1, 1001)}
+    assert len(values) > 90 and range_.low <= min(values) and max(values) <= range_.high
+    assert uniform(0.9, 0.999).at(0.5) == 0.9495  # As many digits as in others.
+
+
+@pytest.mark.parametrize(
     "text, range_",
     [
         ("log_uniform(1e-4,1e-2)", log_uniform(1e-4, 1e-2)),

@@ -78,8 +78,11 @@ def test_new_figures_replace_the_old_ones_of_this_kind_of_processor_and_leave_ot
     tables.add(dict(qpg=dict(when="now", rows=dict(sac=dict(steps=dict(median=7)))), load=dict(rows=dict(x={}))), tmp_path)
     (kept,) = tables.read_records(tmp_path)
     before = RECORDS[0]["benchmarks"]["qpg"]["rows"]
-    rows = dict(sac=dict(to_sb3=before["sac"]["to_sb3"], steps=dict(median=7)), td3=before["td3"])
+    day = dict(when=RECORDS[0]["benchmarks"]["qpg"]["when"])
+    earlier = {row: {name: dict(figure, **day) for name, figure in figures.items()} for row, figures in before.items()}
+    rows = dict(sac=dict(to_sb3=earlier["sac"]["to_sb3"], steps=dict(median=7)), td3=earlier["td3"])
     assert kept["title"] == "A" and kept["benchmarks"] == dict(qpg=dict(when="now", rows=rows), load=dict(rows=dict(x={})))
+    assert f"now; some figures are of {day['when']}" in tables.origins([kept])
 
 
 def test_all_figures_that_were_measured_have_a_known_benchmark():

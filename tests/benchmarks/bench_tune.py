@@ -4,7 +4,8 @@
 
 A study is a search with one seed. Stable-Baselines3 is searched as rl_zoo3 does it. Both get the same number of processor seconds, of all
 their processes together, and search the same ranges as far as their settings correspond, with one run for each trial. Then the best
-settings are trained again with other seeds: the score of a study is the mean return after that. A training that fails counts as the
+settings are trained again with other seeds: the score of a study is the mean return after that (of PPO's agents, ours act by samples,
+theirs by the best action, each as in its search). A training that fails counts as the
 lowest return that the task has, and so does a study that finds no settings. What is printed is the interquartile mean of the studies with
 its bootstrap interval, and the probability that one of ours scores more.
 

@@ -224,13 +224,18 @@ def measure(name: str, sb3_python: str | None) -> dict[str, Any]:
 
 
 def add(entries: dict[str, dict[str, Any]], directory: Path = MEASURED) -> None:
-    """Put the entries of benchmarks into the record of this kind of processor. Figures that they lack are kept as they were."""
+    """Put the entries of benchmarks into the record of this kind of processor.
+
+    Figures that they lack are kept as they were, with the day of their measurement (`when`).
+    """
     name, title = kind_of_processor()
     path = directory / f"{name}.json"
     record = json.loads(path.read_text()) if path.exists() else dict(format=FORMAT, title=title, benchmarks={})
     record["processor"] = describe_processor()
     for benchmark, entry in entries.items():
-        rows = dict(record["benchmarks"].get(benchmark, {}).get("rows", {}))
+        before = record["benchmarks"].get(benchmark, {})
+        kept = {"when": before["when"]} if "when" in before else {}
+        rows = {row: {name: {**kept, **figure} for name, figure in figures.items()} for row, figures in before.get("rows", {}).items()}
         rows.update({row: {**rows.get(row, {}), **figures} for row, figures in entry["rows"].items()})
         record["benchmarks"][benchmark] = {**entry, "rows": rows}
     directory.mkdir(exist_ok=True)
@@ -251,7 +256,7 @@ def written(table: Table, records: Sequence[dict[str, Any]]) -> str:
         between = _range(min(medians), max(medians)) if len(medians) > 1 else ""
         body.append([row.label, between] if table.is_claim else [row.label, *cells, between])
     if table.is_claim:
-        head = [f"{table.head}, on {len(kinds)} kinds of processor", "range of the medians"]
+        head = [f"{table.head}, on at least two kinds of processor", "range of the medians"]
     if not body:
         return f"What `{BENCHMARKS[table.benchmark].script}` measures has been measured on fewer than two kinds of processor so far."
     return "\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])
@@ -310,7 +315,10 @@ def origins(records: Sequence[dict[str, Any]]) -> str:
         groups: dict[tuple, list[str]] = {}
         for name, entry in record["benchmarks"].items():
             versions = ", ".join(f"{package} {version}" for package, version in entry.get("versions", {}).items())
-            said = [entry.get("origin"), entry.get("when"), f"load: {entry['load']}" if entry.get("load") else None, versions or None]
+            kept = sorted({figure["when"] for figures in entry["rows"].values() for figure in figures.values() if "when" in figure})
+            earlier = f"some figures are of {', '.join(kept)}" if kept else None
+            load = f"load: {entry['load']}" if entry.get("load") else None
+            said = [entry.get("origin"), entry.get("when"), load, versions or None, earlier]
             groups.setdefault(tuple(filter(None, said)), []).append(name)
         lines += [f"    * {', '.join(names)}: {'; '.join(said)}." for said, names in groups.items()]
     return "\n".join(lines)

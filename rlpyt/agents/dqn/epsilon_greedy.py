@@ -32,7 +32,7 @@ class EpsilonGreedyAgentMixin(AgentMixin):
     Args:
         eps_init, eps_final: epsilon before and after annealing.
         eps_final_min: if neither None nor eps_final, final epsilons are log-spaced from eps_final_min to eps_final over
-            all environments of the run.
+            all environments of the run. If there is only one, its final epsilon is eps_final_min.
         eps_itr_min, eps_itr_max: last sampler iteration at eps_init, first at eps_final. The algorithm overwrites them. They are in
             shared memory, so that all sampler workers see the new values.
         eps_eval: epsilon in evaluation.

@@ -30,6 +30,9 @@ TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 class DQN(OffPolicyAlgorithm):
     """Q-learning on transitions from a replay buffer, with a target network.
 
+    In `SyncRl` each rank counts its own environment steps for `min_steps_learn`, `eps_steps` and `pri_beta_steps`: with two ranks, epsilon
+    reaches its final value when both together have taken ``2 * eps_steps``.
+
     It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:

@@ -1,8 +1,9 @@
 """Variants of SAC with other critics, on continuous control, with the settings of the papers.
 
 Where the papers choose a setting for each task, these have one for all: TQC drops 2 quantiles per critic (5 on Hopper and 0 on HalfCheetah
-there), and the target entropy of REDQ and DroQ is minus the number of action components (half of it on HalfCheetah, a third on Hopper).
-Runs begin with actions of the initial policy's distribution, not with uniform ones.
+there), the target entropy of REDQ and DroQ is minus the number of action components (half of it on HalfCheetah, a third on Hopper), and
+the dropout rate of DroQ is 0.01 (it differs from task to task there). Until learning begins, actions are not uniform: they are tanh of the
+initial policy's mean plus Gaussian noise with a standard deviation of 0.75 (`pretrain_std` of the agent).
 """
 
 from rlpyt.experiments.configs import variant

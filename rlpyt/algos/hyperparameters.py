@@ -60,7 +60,7 @@ class Needs(NamedTuple):
 
 
 PRIORITIES = Needs(
-    ("pri_alpha", "pri_beta_init", "pri_beta_final", "pri_beta_steps", "default_priority"),
+    ("pri_alpha", "pri_beta_init", "pri_beta_final", "pri_beta_steps", "pri_eta", "default_priority"),
     "prioritized_replay=True",
     lambda algo: algo.prioritized_replay,
     may_be_left=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlpyt.utils.misc import did_you_mean
 
@@ -15,23 +15,24 @@ class Ours(NamedTuple):
         name: its name here.
         of: the object that has it.
         note: a further difference.
-        or_else: its name in objects without a setting `name`.
+        or_else: what corresponds to it in objects without a setting `name`.
     """
 
     name: str
     of: str
     note: str = ""
-    or_else: str = ""
+    or_else: Any = None  # Ours | None
 
 
 _ALGO, _SAMPLER, _AGENT, _RUNNER = "the algorithm", "the sampler", "the agent", "the runner"
-_MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size")
+_TOLD_BY = {_ALGO: "learning_rate", _SAMPLER: "EnvCls", _AGENT: "ModelCls", _RUNNER: "algo"}  # A setting that only this kind of object has.
+_MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size", Ours("batch_B", _ALGO, "the number of sequences"))
 _REPLAY_RATIO = Ours("replay_ratio", _ALGO, "samples replayed per sample taken")
 _WORKERS = Ours("workers_cpus", f"the affinity of {_RUNNER}", "an entry for each worker process")
 NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "lr": Ours("learning_rate", _ALGO),
     "policy_lr": Ours("learning_rate", _ALGO),
-    "q_lr": Ours("q_learning_rate", _ALGO, or_else="learning_rate"),
+    "q_lr": Ours("q_learning_rate", _ALGO, or_else=Ours("learning_rate", _ALGO)),
     "anneal_lr": Ours("linear_lr_schedule", _ALGO),
     "gamma": Ours("discount", _ALGO),
     "n_epochs": Ours("epochs", _ALGO),
@@ -41,7 +42,7 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "batch_size": _MINIBATCHES,
     "clip_range": Ours("ratio_clip", _ALGO),
     "clip_coef": Ours("ratio_clip", _ALGO),
-    "ent_coef": Ours("entropy_loss_coeff", _ALGO, or_else="fixed_alpha"),
+    "ent_coef": Ours("entropy_loss_coeff", _ALGO, or_else=Ours("fixed_alpha", _ALGO)),
     "alpha": Ours("fixed_alpha", _ALGO),
     "autotune": Ours("fixed_alpha", _ALGO, "None to tune it"),
     "clip_range_vf": Ours("clip_value_loss", _ALGO, "by ratio_clip"),
@@ -77,7 +78,7 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "env_id": Ours("env_kwargs", _SAMPLER, "dict(id=...), with rlpyt.envs.gym.make as EnvCls"),
     "n_envs": Ours("batch_B", _SAMPLER),
     "num_envs": Ours("batch_B", _SAMPLER),
-    "n_steps": Ours("batch_T", _SAMPLER),
+    "n_steps": Ours("batch_T", _SAMPLER, or_else=Ours("n_step_return", _ALGO)),
     "num_steps": Ours("batch_T", _SAMPLER),
     "n_eval_episodes": Ours("eval_max_trajectories", _SAMPLER),
     "eval_freq": Ours("log_interval_steps", f"{_RUNNER}, which evaluates if it is called ...Eval"),
@@ -102,10 +103,23 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
         anywhere: `name` may also be a setting of another object.
     """
     names, ours = list(names), NAMES_ELSEWHERE.get(name)
-    if ours is None:
-        return f"It belongs to {OWNERS[name]}." if anywhere and name in OWNERS else did_you_mean(name, names)
-    called = next((each for each in (ours.name, ours.or_else) if each in names), None)
-    if called is None and not anywhere:
-        return did_you_mean(name, names)
-    what = f"Here it is called {called!r}" if called is not None else f"Here that is {ours.name!r} of {ours.of}"
-    return f"{what}, {ours.note}." if ours.note else f"{what}."
+    asked = next((of for of, setting in _TOLD_BY.items() if setting in names), "")  # The kind of object that has no such setting.
+    counterparts = [each for each in (ours, ours.or_else) if each is not None] if ours is not None else []
+    for each in counterparts:
+        if each.name in names and each.of.startswith(asked):
+            return _sentence(f"Here it is called {each.name!r}", each.note)
+    if anywhere and ours is None and name in OWNERS and not _is_of(OWNERS[name], asked):
+        return f"It belongs to {OWNERS[name]}."
+    for each in counterparts:
+        if anywhere and not _is_of(each.of, asked):
+            return _sentence(f"Here that is {each.name!r} of {each.of}", each.note)
+    return did_you_mean(name, names)
+
+
+def _is_of(owner: str, asked: str) -> bool:
+    """Return whether an owner is the kind of object that was asked; False if that kind is unknown."""
+    return bool(asked) and owner.startswith(asked)
+
+
+def _sentence(what: str, note: str) -> str:
+    return f"{what}, {note}." if note else f"{what}."

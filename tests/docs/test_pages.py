@@ -87,7 +87,7 @@ def test_the_page_translates_names_as_error_messages_do(row):
     *elsewhere, here = row
     for setting in SETTING.findall(" ".join(elsewhere)):
         ours = NAMES_ELSEWHERE.get(setting)
-        names = {setting} if ours is None else {setting, ours.name, ours.or_else}
+        names = {setting} if ours is None else {setting, ours.name, ours.or_else and ours.or_else.name}
         assert names & set(re.findall(r"\w+", here)), setting
 
 

@@ -93,6 +93,12 @@ def test_an_unknown_setting_is_an_error_with_the_nearest_one(make, wrong, says):
         (SerialSampler, dict(SAMPLER, n_envs=8), "SerialSampler has no setting 'n_envs'. Here it is called 'batch_B'."),
         (MinibatchRl, dict(total_timesteps=10), "Here it is called 'n_steps'."),
         (PPO, dict(seed=1), "Here that is 'seed' of the runner."),
+        (R2D1, dict(batch_size=4), "R2D1 has no setting 'batch_size'. Here it is called 'batch_B', the number of sequences."),
+        (SerialSampler, dict(SAMPLER, batch_size=4), "Here that is 'minibatches' of the algorithm, their number instead of their size."),
+        (DQN, dict(n_steps=3), "Here it is called 'n_step_return'."),
+        (R2D1, dict(target_update_tau=1), "Did you mean 'target_update_interval'?"),
+        (MlpDqnAgent, dict(epochs=1), "It belongs to the algorithm."),
+        (MinibatchRl, dict(eval_freq=10), "Here it is called 'log_interval_steps'."),
     ],
 )
 def test_a_name_that_other_frameworks_have_for_a_setting_is_translated(make, wrong, says):
@@ -105,7 +111,7 @@ def test_every_translation_is_the_name_of_a_setting_and_no_setting_has_one():
     makes = (PPO, DQN, TD3, SAC, SerialSampler, MinibatchRl, MlpDqnAgent, Td3Agent, MlpDqnModel)
     known = [list(arguments_of(make)) for make in makes] + [AFFINITY_KEYS, list(inspect.signature(logger_context).parameters)]
     for name, ours in NAMES_ELSEWHERE.items():
-        assert {ours.name, ours.or_else or ours.name} <= {each for names in known for each in names}
+        assert {each.name for each in (ours, ours.or_else) if each} <= {each for names in known for each in names}
         assert not [names for names in known if name in names and ours.name in names and name != ours.name]
 
 

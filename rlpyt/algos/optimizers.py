@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import module_of
 from rlpyt.utils.plain import check_form
 
@@ -100,6 +101,35 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
     optimizer.load_state_dict({**state_dict, "param_groups": groups})
     for saved in [saved for parameter, saved in optimizer.state.items() if parameter.dim() == 0]:
         saved.update({name: value.squeeze() for name, value in saved.items() if isinstance(value, torch.Tensor)})
+
+
+def load_initial_state(algo: Any, is_scheduled: bool) -> None:
+    """Load the `initial_optim_state_dict` of an algorithm, if it has one; log a warning for each setting that the state replaces.
+
+    Args:
+        algo: the algorithm, with its optimizers.
+        is_scheduled: the algorithm sets learning rates in each iteration, so those of the state do not matter.
+    """
+    if algo.initial_optim_state_dict is None:
+        return
+    optimizers = {name: each for name, each in vars(algo).items() if hasattr(each, "param_groups")}
+    left_out = {"params", *_IMPLEMENTATION_SETTINGS, *["lr"] * is_scheduled}
+    before = {name: _settings(optimizer, left_out) for name, optimizer in optimizers.items()}
+    algo.load_optim_state_dict(algo.initial_optim_state_dict)
+    for name, optimizer in optimizers.items():
+        for i, (given, loaded) in enumerate(zip(before[name], _settings(optimizer, left_out))):
+            changed = [f"{key}={loaded[key]!r} instead of {given[key]!r}" for key in given if loaded.get(key, given[key]) != given[key]]
+            if changed:
+                group = f", parameter group {i}" if len(before[name]) > 1 else ""
+                logger.log(f"WARNING: {name}{group} has {', '.join(changed)}: the settings in initial_optim_state_dict count.")
+
+
+def _settings(optimizer: Any, left_out: set[str]) -> list[dict[str, Any]]:
+    """Return the settings of each parameter group, tensors as numbers, without some."""
+    return [
+        {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in group.items() if key not in left_out}
+        for group in optimizer.param_groups
+    ]
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:

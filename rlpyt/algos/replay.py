@@ -11,7 +11,7 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, normalization_of, read_opt_info, start_targets
 from rlpyt.algos.hyperparameters import OF_REPLAY
-from rlpyt.algos.optimizers import make_optimizer
+from rlpyt.algos.optimizers import load_initial_state, make_optimizer
 from rlpyt.algos.schedules import Schedule
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, CompletedReplay, unknown_fields
@@ -441,7 +441,7 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
     Args:
         discount: γ.
         batch_size: transitions per gradient update.
-        min_steps_learn: environment steps before the first update.
+        min_steps_learn: environment steps before the first update. In `SyncRl` each rank counts its own steps.
         replay_size: environment steps to keep.
         replay_ratio: replayed steps per sampled step. An iteration has ``round(replay_ratio * T * B / batch_size)`` updates, at least one.
         target_update_tau: fraction by which an update moves target networks towards the networks; 1 copies the networks.
@@ -449,7 +449,7 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         learning_rate: step size of the optimizers.
         OptimCls: class of the optimizers.
         optim_kwargs: further arguments of the optimizers.
-        initial_optim_state_dict: state of the optimizers to start from, see `optim_state_dict`.
+        initial_optim_state_dict: state of the optimizers to start from, see `optim_state_dict`. It contains their settings, which count.
         clip_grad_norm: largest norm of the gradient.
         n_step_return: n, number of rewards summed before bootstrapping from the target network.
         updates_per_sync: gradient updates between two transfers of parameters to an asynchronous sampler.
@@ -491,8 +491,7 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         parameters = self.agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
         self.schedule_rates((self.optimizer, self.learning_rate))
-        if self.initial_optim_state_dict is not None:
-            self.load_optim_state_dict(self.initial_optim_state_dict)
+        load_initial_state(self, is_scheduled=self.lr_schedule is not None)
 
 
 def is_frame_stack(observation: Any) -> bool:

@@ -12,7 +12,7 @@ from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev
 from rlpyt.agents.pg.base import PgAgent
 from rlpyt.algos.base import RlAlgorithm, check_graph_sees_rate, normalization_of, read_opt_info
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS, Needs
-from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
+from rlpyt.algos.optimizers import load_initial_state, make_optimizer, set_learning_rate
 from rlpyt.algos.pg.rewards import RewardScale
 from rlpyt.algos.schedules import SCHEDULE, Schedule, factor_at
 from rlpyt.distributions.base import Distribution
@@ -133,8 +133,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             self._coeff_of_graph = torch.full((), self._entropy_loss_coeff, device=agent.device)  # Always in the same memory.
         if self.normalize_reward:
             self._reward_scale = RewardScale(self.discount, batch_spec.B, agent.device)
-        if self.initial_optim_state_dict is not None:
-            self.load_optim_state_dict(self.initial_optim_state_dict)
+        load_initial_state(self, is_scheduled=self.lr_schedule is not None or self.linear_lr_schedule)
 
     def remaining(self, itr: int) -> float:
         """Return the fraction of the run that remains at iteration `itr`."""
@@ -300,7 +299,7 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
         OptimCls: class of the optimizer.
         optim_kwargs: further arguments of the optimizer.
         clip_grad_norm: largest norm of the gradient.
-        initial_optim_state_dict: optimizer state to start from.
+        initial_optim_state_dict: optimizer state to start from. It contains the settings of the optimizer, which count.
         gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
         normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
         linear_lr_schedule: let the learning rate fall linearly to 0 over the run. The rate is a function of `itr` of `optimize_agent`, so

@@ -11,6 +11,7 @@ import torch
 from rlpyt.algos.base import Counted
 from rlpyt.algos.optimizers import (
     clip_grad_norms,
+    load_initial_state,
     load_optimizer_state,
     make_optimizer,
     optimizer_state,
@@ -157,8 +158,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         self._initial_rates = ()
         self.make_optimizers()
         self.schedule_rates(*self._initial_rates)
-        if self.initial_optim_state_dict is not None:
-            self.load_optim_state_dict(self.initial_optim_state_dict)
+        load_initial_state(self, is_scheduled=self.lr_schedule is not None)
 
     def make_optimizers(self) -> None:
         """Assign all optimizers."""

@@ -494,6 +494,17 @@ def test_optimizer_states_are_restored(name):
         assert all(torch.equal(a[key], b[key]) for key in a)
 
 
+def test_settings_that_an_initial_optimizer_state_replaces_are_logged(capfd):
+    state = make("sac", learning_rate=3e-4)[0].optim_state_dict()
+    algo, _ = make("sac", learning_rate=1e-5, optim_kwargs=dict(betas=(0.5, 0.9)), initial_optim_state_dict=state)
+    assert algo.pi_optimizer.param_groups[0]["lr"] == 3e-4
+    says = "WARNING: pi_optimizer has lr=0.0003 instead of 1e-05, betas=(0.9, 0.999) instead of (0.5, 0.9): the settings in initial_optim"
+    assert says in capfd.readouterr().out
+    make("sac", learning_rate=1e-5, lr_schedule="constant", initial_optim_state_dict=state)  # It sets the rate itself.
+    make("sac", learning_rate=3e-4, initial_optim_state_dict=state)
+    assert "WARNING" not in capfd.readouterr().out
+
+
 def test_an_optimizer_state_for_other_settings_is_refused():
     state = make("sac")[0].optim_state_dict()
     with pytest.raises(ValueError, match="alpha_optimizer does not fit"):

@@ -12,6 +12,7 @@ from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.pg.mlp_ff_model import MlpFfModel
+from rlpyt.models.qpg import mlp
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -390,6 +391,11 @@ def test_a_model_may_declare_that_it_ignores_the_previous_action():
 
     assert not uses_prev_action(MlpFfModel) and not uses_prev_action(Inherits)
     assert uses_prev_action(Overrides) and uses_prev_action(torch.nn.Linear)
+
+
+def test_no_perceptron_of_rlpyt_for_continuous_actions_uses_the_previous_action():
+    models = [each for each in vars(mlp).values() if isinstance(each, type) and issubclass(each, mlp.QpgMlp) and each is not mlp.QpgMlp]
+    assert len(models) == 6 and not any(map(uses_prev_action, models))
 
 
 def test_an_agent_without_its_methods_says_so():

@@ -51,8 +51,8 @@ class IqlAgent(SacAgent):
         super().__init__(action_squash=None, pretrain_std=None, **settings)
 
     def make_policy(self, **kwargs: Any) -> torch.nn.Module:
-        """Extend the base class by output_max."""
-        return super().make_policy(output_max=float(self.env_spaces.action.high[0]), **kwargs)
+        """Extend the base class by `output_max`."""
+        return super().make_policy(**self.output_max(), **kwargs)
 
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, clipped at the bounds."""

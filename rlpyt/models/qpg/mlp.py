@@ -27,8 +27,6 @@ class QpgMlp(Model):
         batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
 
-    uses_prev_action = False
-
     def __init__(
         self,
         observation_shape: Sequence,
@@ -85,6 +83,8 @@ class MuMlpModel(QpgMlp):
         output_max: largest absolute value of an action's components.
     """
 
+    uses_prev_action = False
+
     def __init__(
         self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1
     ) -> None:
@@ -103,6 +103,8 @@ class PiMlpModel(QpgMlp):
     Args:
         batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
+
+    uses_prev_action = False
 
     def __init__(
         self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, batch_renorm: bool = False
@@ -144,6 +146,8 @@ class PiCategoricalMlpModel(QpgMlp):
         batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
 
+    uses_prev_action = False
+
     def __init__(
         self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, batch_renorm: bool = False
     ) -> None:
@@ -157,6 +161,8 @@ class PiCategoricalMlpModel(QpgMlp):
 
 class QofMuMlpModel(QpgMlp):
     """The value of an action."""
+
+    uses_prev_action = False
 
     def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
         super().__init__(observation_shape, hidden_sizes, 1, action_size)
@@ -173,6 +179,8 @@ class VMlpModel(QpgMlp):
     Args:
         action_size: not used.
     """
+
+    uses_prev_action = False
 
     def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int | None = None) -> None:
         super().__init__(observation_shape, hidden_sizes, 1)

@@ -8,6 +8,7 @@ from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.offline.iql import IQL
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.qpg.mlp import PiMlpModel
 from rlpyt.samplers.collections import BatchSpec
 from rlpyt.spaces.float_box import FloatBox
 
@@ -74,6 +75,13 @@ def test_actions_are_within_bounds_and_in_evaluation_the_mean():
     action, info = agent.step(*inputs)
     torch.testing.assert_close(action, info.dist_info.mean)
     assert set(agent.state_dict()) == {"model", "q1_model", "q2_model", "v_model", "target_q1_model", "target_q2_model"}
+
+
+@pytest.mark.parametrize("settings", [dict(ModelCls=PiMlpModel), dict(model_kwargs=dict(hidden_sizes=[4], output_max=0.5))])
+def test_policies_may_have_another_bound_or_none(settings):
+    agent = IqlAgent(**settings)
+    agent.initialize(SPACES)
+    assert getattr(agent.model, "_output_max", None) == settings.get("model_kwargs", {}).get("output_max")
 
 
 def test_impossible_settings_and_agents_are_refused():

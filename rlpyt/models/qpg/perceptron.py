@@ -133,7 +133,7 @@ def _backward(
         if i or need_x:
             g = product(g, weight)
         if i:
-            g = torch.ops.aten.threshold_backward(g, x, 0)
+            torch.ops.aten.threshold_backward.grad_input(g, x, 0, grad_input=g)  # In place: `g` is new, and still in the cache.
     return g, grads if need_params else [None] * (2 * len(layers))
 
 

@@ -46,8 +46,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SEED = 7
 TIMEOUT = 300  # seconds for one run
 AFFINITY = dict(cuda_idx=None, workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1, worker_torch_threads=1)
-PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "mujoco", "opencv-python", "opencv-python-headless")
-NEEDS = {r"atari_": ("ale_py", "cv2"), r"mujoco|halfcheetah": ("mujoco",)}  # modules, by the beginning of a configuration's name
+PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "mujoco", "box2d", "opencv-python", "opencv-python-headless")
+NEEDS = {  # Modules, by the beginning of a configuration's name.
+    r"atari_": ("ale_py", "cv2"),
+    r"mujoco|halfcheetah|hopper": ("mujoco",),
+    "lunarlander": ("Box2D",),
+}
 OF_TIME = re.compile(r"Time|PerSecond|Seconds|\(s\)")  # Columns of progress.csv with such names differ from run to run.
 SHOWN = 6  # names of what differs, in one line
 

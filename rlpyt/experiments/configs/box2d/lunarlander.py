@@ -1,0 +1,35 @@
+"""LunarLander-v3, which counts as solved at a mean return of 200."""
+
+from typing import Any
+
+from rlpyt.experiments.configs import variant
+from rlpyt.experiments.configs.classic import cartpole
+
+classes = cartpole.classes
+classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn", "rainbow")}
+
+
+def landing(config: dict, **sections: dict) -> dict[str, dict]:
+    """Return a configuration for CartPole with this task instead, and other settings."""
+    sections["sampler"] = dict(eval_max_steps=20_000, **sections["sampler"])  # An episode has up to 1000 steps.
+    return variant(config, env=dict(id="LunarLander-v3"), model=dict(hidden_sizes=[256, 256]), **sections)
+
+
+off_policy: dict[str, Any] = dict(
+    algo=dict(batch_size=128, replay_size=100_000, replay_ratio=32, n_step_return=3, target_update_interval=250, eps_steps=25_000),
+    runner=dict(n_steps=200e3, log_interval_steps=10e3),
+    sampler=dict(batch_T=4, batch_B=4),
+)
+dqn = landing(cartpole.configs["dqn"], **off_policy)
+rainbow = landing(cartpole.configs["rainbow"], **off_policy)
+
+configs = dict(
+    ppo=landing(
+        cartpole.configs["ppo"],
+        algo=dict(discount=0.999, learning_rate=3e-4, gae_lambda=0.98, entropy_loss_coeff=0.01, minibatches=32, epochs=4),
+        runner=dict(n_steps=1e6, log_interval_steps=50e3),
+        sampler=dict(batch_T=128, batch_B=16),
+    ),
+    dqn=dqn,
+    rainbow=variant(rainbow, algo=dict(V_min=-300, V_max=300, pri_beta_steps=200e3)),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import module_of
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.settings import shown
 
 # Settings of torch's optimizers that choose an implementation or its abilities.
 _IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
@@ -104,7 +106,7 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
 
 
 def load_initial_state(algo: Any, is_scheduled: bool) -> None:
-    """Load the `initial_optim_state_dict` of an algorithm, if it has one; log a warning for each setting that the state replaces.
+    """Load the `initial_optim_state_dict` of an algorithm, if it has one; warn of each setting that the state replaces.
 
     Args:
         algo: the algorithm, with its optimizers.
@@ -113,23 +115,40 @@ def load_initial_state(algo: Any, is_scheduled: bool) -> None:
     if algo.initial_optim_state_dict is None:
         return
     optimizers = {name: each for name, each in vars(algo).items() if hasattr(each, "param_groups")}
-    left_out = {"params", *_IMPLEMENTATION_SETTINGS, *["lr"] * is_scheduled}
-    before = {name: _settings(optimizer, left_out) for name, optimizer in optimizers.items()}
+    before = {name: _settings(optimizer) for name, optimizer in optimizers.items()}
     algo.load_optim_state_dict(algo.initial_optim_state_dict)
     for name, optimizer in optimizers.items():
-        for i, (given, loaded) in enumerate(zip(before[name], _settings(optimizer, left_out))):
-            changed = [f"{key}={loaded[key]!r} instead of {given[key]!r}" for key in given if loaded.get(key, given[key]) != given[key]]
+        for i, (given, loaded) in enumerate(zip(before[name], _settings(optimizer))):
+            changed = [
+                f"{key}={shown(loaded[key])} instead of {shown(given[key])}"
+                for key in given
+                if key in loaded and not _are_close(loaded[key], given[key]) and not (key == "lr" and is_scheduled)
+            ]
             if changed:
                 group = f", parameter group {i}" if len(before[name]) > 1 else ""
-                logger.log(f"WARNING: {name}{group} has {', '.join(changed)}: the settings in initial_optim_state_dict count.")
+                logger.warn(f"{name}{group} has {', '.join(changed)}: the settings in initial_optim_state_dict count.")
 
 
-def _settings(optimizer: Any, left_out: set[str]) -> list[dict[str, Any]]:
-    """Return the settings of each parameter group, tensors as numbers, without some."""
-    return [
-        {key: value.item() if isinstance(value, torch.Tensor) else value for key, value in group.items() if key not in left_out}
-        for group in optimizer.param_groups
-    ]
+def _settings(optimizer: Any) -> list[dict[str, Any]]:
+    """Return the settings of each parameter group that are numbers, or tuples of numbers."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            return value.item()
+        return tuple(value) if isinstance(value, list) else value
+
+    def is_plain(value: Any) -> bool:
+        return isinstance(value, (int, float)) or (isinstance(value, tuple) and all(map(is_plain, value)))
+
+    groups = [{key: plain(value) for key, value in group.items()} for group in optimizer.param_groups]
+    return [{key: value for key, value in group.items() if is_plain(value) and key not in _IMPLEMENTATION_SETTINGS} for group in groups]
+
+
+def _are_close(a: Any, b: Any) -> bool:
+    """Return whether two numbers, or tuples of numbers, are equal but for the rounding of float32."""
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        return isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and all(map(_are_close, a, b))
+    return a == b or math.isclose(a, b, rel_tol=1e-6)
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:

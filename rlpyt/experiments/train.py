@@ -112,12 +112,14 @@ def with_settings(affinity: Any, config: Mapping[str, Any], settings: Sequence[s
         ValueError: the affinity is "auto", or that of an asynchronous run, whose processes have different ones; or runner.affinity is set
             to something else than a dictionary.
     """
+    both = [sections or {}, changes(config, settings)]
+    parts = [("runner.affinity", (changed.get("runner") or {}).get("affinity")) for changed in both]
+    parts += [("affinity", changed.get("affinity")) for changed in both]
     given: dict[str, Any] = {}
-    for changed in (sections or {}, changes(config, settings)):
-        of_runner = changed.get("runner", {}).get("affinity", {})
-        if not isinstance(of_runner, Mapping):
-            raise ValueError(f"runner.affinity={of_runner!r} must be a dictionary. Set its entries, e.g. affinity.master_torch_threads=1.")
-        given.update({**of_runner, **changed.get("affinity", {})})
+    for name, part in parts:
+        if not isinstance(part, (Mapping, type(None))):
+            raise ValueError(f"{name}={part!r} must be a dictionary. Set its entries, e.g. affinity.master_torch_threads=1.")
+        given.update(part or {})
     if not given or affinity is None:  # `build` has the settings already.
         return affinity
     if isinstance(affinity, list):

@@ -8,9 +8,9 @@ from typing import Any
 
 from rlpyt.experiments.build import build
 from rlpyt.experiments.configs import look_up
-from rlpyt.experiments.train import configuration
+from rlpyt.experiments.train import configuration, with_settings
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
-from rlpyt.utils.launching.affinity import quick_affinity_code
+from rlpyt.utils.launching.affinity import affinity_from_code, prepend_run_slot, quick_affinity_code
 from rlpyt.utils.launching.halving import rungs
 from rlpyt.utils.launching.search import Search, run_search
 from rlpyt.utils.launching.space import Range, Space, looks_like_range, read_range
@@ -65,7 +65,8 @@ def search_configuration(
         name, _, text = setting.partition("=")
         section, _, name = name.partition(".")
         space.setdefault(look_up(section, config, "section"), {})[name] = read_range(text)
-    before_learning = _check_corners(Space(space), module, key, sampler, constants, smoke)
+    slot = affinity_from_code(prepend_run_slot(0, affinity_code)) if affinity_code is not None else {}
+    before_learning = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
     if min_steps is None:
         min_steps = min(max(n_steps / eta**3, interval, before_learning + 1), n_steps)
@@ -121,8 +122,11 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     return ranges, constants
 
 
-def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool) -> int:
+def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool, slot: Any) -> int:
     """Build the parts of a run with values from each range. No process is started.
+
+    Args:
+        slot: the affinity that runs of slot 0 get, of which only the kind matters.
 
     Returns:
         The most environment steps that any of them takes before it learns.
@@ -132,9 +136,11 @@ def _check_corners(space: Space, module: str, key: str, sampler: str | None, con
     """
     most = 0
     for values in space.corners():
-        config, paths = configuration(module, key, sampler, constants, space.variant(values), smoke)
+        changes = space.variant(values)
+        config, paths = configuration(module, key, sampler, constants, changes, smoke)
+        with_settings(slot, config, constants, changes)  # It raises if a range cannot have an effect.
         try:
-            algo = build(config, paths, dict(set_affinity=False, workers_cpus=[0]), 0).algo
+            algo = build(config, paths, with_settings(dict(set_affinity=False, workers_cpus=[0]), config, constants, changes), 0).algo
         except ValueError as error:
             fractions = [path for path, value in values.items() if isinstance(value, float) and value != int(value)]
             ranges = [space.ranges[path] for path in fractions if path[-1] in str(error)]

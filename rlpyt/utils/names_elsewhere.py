@@ -108,17 +108,25 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
     for each in counterparts:
         if each.name in names and each.of.startswith(asked):
             return _sentence(f"Here it is called {each.name!r}", each.note)
-    if anywhere and ours is None and name in OWNERS and not _is_of(OWNERS[name], asked):
-        return f"It belongs to {OWNERS[name]}."
+    if not anywhere:
+        return did_you_mean(name, names)
     for each in counterparts:
-        if anywhere and not _is_of(each.of, asked):
+        if not _is_of(each.of, asked):
             return _sentence(f"Here that is {each.name!r} of {each.of}", each.note)
+    if counterparts:
+        return f"{_others(asked)} have {counterparts[0].name!r} for it."
+    if name in OWNERS:
+        return f"{_others(asked)} have it." if _is_of(OWNERS[name], asked) else f"It belongs to {OWNERS[name]}."
     return did_you_mean(name, names)
 
 
 def _is_of(owner: str, asked: str) -> bool:
     """Return whether an owner is the kind of object that was asked; False if that kind is unknown."""
     return bool(asked) and owner.startswith(asked)
+
+
+def _others(asked: str) -> str:
+    return f"Other {asked.removeprefix('the ')}s"
 
 
 def _sentence(what: str, note: str) -> str:

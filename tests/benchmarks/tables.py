@@ -234,7 +234,8 @@ def add(entries: dict[str, dict[str, Any]], directory: Path = MEASURED) -> None:
     record["processor"] = describe_processor()
     for benchmark, entry in entries.items():
         before = record["benchmarks"].get(benchmark, {})
-        kept = {"when": before["when"]} if "when" in before else {}
+        day = before.get("when") or before.get("origin")
+        kept = {"when": day} if day not in (None, entry.get("when")) else {}
         rows = {row: {name: {**kept, **figure} for name, figure in figures.items()} for row, figures in before.get("rows", {}).items()}
         rows.update({row: {**rows.get(row, {}), **figures} for row, figures in entry["rows"].items()})
         record["benchmarks"][benchmark] = {**entry, "rows": rows}
@@ -256,7 +257,7 @@ def written(table: Table, records: Sequence[dict[str, Any]]) -> str:
         between = _range(min(medians), max(medians)) if len(medians) > 1 else ""
         body.append([row.label, between] if table.is_claim else [row.label, *cells, between])
     if table.is_claim:
-        head = [f"{table.head}, on at least two kinds of processor", "range of the medians"]
+        head = [table.head, "range of the medians"]
     if not body:
         return f"What `{BENCHMARKS[table.benchmark].script}` measures has been measured on fewer than two kinds of processor so far."
     return "\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])

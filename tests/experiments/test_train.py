@@ -140,6 +140,17 @@ def test_the_affinity_in_a_variant_wins_over_that_of_the_slot_and_settings_win_o
     assert built("ppo", **kwargs).affinity == dict(master_torch_threads=2, set_affinity=False, cuda_idx=None)
     affinity = built("ppo", **kwargs, settings=["affinity.master_torch_threads=3"]).affinity
     assert affinity == dict(master_torch_threads=3, set_affinity=False, cuda_idx=None)
+    settings = ["runner.affinity={'master_torch_threads': 4}"]  # As without an affinity of a slot.
+    assert built("ppo", **kwargs, settings=settings).affinity["master_torch_threads"] == 2
+    assert built("ppo", **dict(kwargs, affinity=None), settings=settings).affinity["master_torch_threads"] == 2
+    each = [dict(workers_cpus=[0]), dict(workers_cpus=[1])]
+    assert train.with_settings(each, {}, [], sections) == [dict(one, **sections["affinity"], cuda_idx=None) for one in each]
+    for affinity in ("auto", dict(optimizer=[{}], sampler={})):
+        with pytest.raises(ValueError, match="affinity.cuda_idx cannot be set"):
+            train.with_settings(affinity, {}, [], sections)
+    assert train.with_settings("auto", {}, [], dict(affinity=None, runner=None)) == "auto"
+    with pytest.raises(ValueError, match="affinity='auto' must be a dictionary"):
+        train.with_settings({}, {}, [], dict(affinity="auto"))
 
 
 def test_settings_of_the_affinity_are_refused_where_processes_have_different_ones(tmp_path):

@@ -16,6 +16,7 @@ from rlpyt.utils.launching.affinity import encode_affinity, prepend_run_slot
 from rlpyt.utils.launching.search import Search
 
 ONE_SLOT = encode_affinity(n_cpu_core=1, set_affinity=False)
+ASYNC = encode_affinity(n_cpu_core=2, cpu_per_run=2, async_sample=True, set_affinity=False)
 RANGE = "algo.learning_rate=log_uniform(1e-4, 1e-2)"
 SCRIPT = train_script.__file__
 SMALL = {
@@ -39,7 +40,7 @@ def launched(monkeypatch):
 
 
 def search(key, *settings, **kwargs):
-    return tune.search_configuration(SCRIPT, "cartpole", key, settings, affinity_code=ONE_SLOT, **kwargs)
+    return tune.search_configuration(SCRIPT, "cartpole", key, settings, **{"affinity_code": ONE_SLOT, **kwargs})
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,19 @@ def test_runs_of_a_search_save_their_replay_unless_told_otherwise(launched, give
     config, _ = train.configuration("cartpole", "dqn", settings=args[args.index("--set") + 1 :])
     assert config["runner"]["save_replay"] is saves
     assert launched["train_command"][4:] == ["--set", *given]  # The run with the best settings need not be resumed.
+
+
+@pytest.mark.parametrize(
+    "setting, affinity_code, message",
+    [
+        ("runner.affinity=choice(auto, x)", None, "runner.affinity='auto' must be a dictionary"),
+        ("affinity.master_torch_threads=choice(1, 2)", ASYNC, "affinity.master_torch_threads cannot be set"),
+    ],
+)
+def test_ranges_of_the_affinity_are_checked_before_anything_starts(launched, setting, affinity_code, message):
+    with pytest.raises(ValueError, match=message):
+        search("dqn", setting, affinity_code=affinity_code)
+    assert not launched
 
 
 def test_whether_runs_save_their_replay_may_have_a_range(launched):

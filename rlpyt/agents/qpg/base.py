@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -102,12 +101,6 @@ class QpgAgent(BaseAgent):
         for attribute, target in self.target_names.items():
             setattr(self, target, copy.deepcopy(getattr(self, attribute)).requires_grad_(False).eval())
         self._arrange()
-
-    def output_max(self) -> dict[str, float]:
-        """Return the argument output_max of a policy, the bound of actions; {} if its class does not take it, or `model_kwargs` has it."""
-        assert self.ModelCls is not None
-        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
-        return dict(output_max=float(self.env_spaces.action.high[0])) if takes_it else {}
 
     def to_device(self, cuda_idx: int | None = None) -> None:
         """Extend the base class by the arrangement of parameters in memory."""

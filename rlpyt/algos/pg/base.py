@@ -133,7 +133,8 @@ class PolicyGradientAlgo(RlAlgorithm):
             self._coeff_of_graph = torch.full((), self._entropy_loss_coeff, device=agent.device)  # Always in the same memory.
         if self.normalize_reward:
             self._reward_scale = RewardScale(self.discount, batch_spec.B, agent.device)
-        load_initial_state(self, is_scheduled=self.lr_schedule is not None or self.linear_lr_schedule)
+        is_scheduled = self.linear_lr_schedule or self.lr_schedule is not None
+        load_initial_state(self, is_scheduled and self.trains_by("optimize_agent"))
 
     def remaining(self, itr: int) -> float:
         """Return the fraction of the run that remains at iteration `itr`."""

@@ -46,7 +46,7 @@ from rlpyt.utils.text import printable
 
 _WITHOUT_RETURN = (
     "no episode ended in one of its runs, so it counts as the worst. "
-    "If good agents play on for longer, make eval_max_steps of the sampler larger"
+    "If evaluations are too short for good agents, make eval_max_steps of the sampler larger"
 )
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.

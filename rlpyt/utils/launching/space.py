@@ -54,9 +54,10 @@ class Range:
         """Return a value with few digits, inside the range."""
         if self.kind == "integer":
             return int(value)
-        smaller = min(abs(value), 10 * (self.high - self.low))  # A narrow range needs more digits.
-        digits = DIGITS - 1 - math.floor(math.log10(smaller)) if smaller > 0 else DIGITS
-        return min(max(round(value, digits), self.low), self.high)
+        scale = min(abs(value), 10 * (self.high - self.low))  # A narrow range needs more digits: it has at least about 100 values.
+        if 0 < scale < math.inf:
+            value = round(value, DIGITS - 1 - math.floor(math.log10(scale)))
+        return min(max(value, self.low), self.high)
 
     def position(self, value: float) -> float:
         """Return where a value lies between 0 (`low`) and 1 (`high`)."""

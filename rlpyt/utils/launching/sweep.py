@@ -92,7 +92,7 @@ class Queue(Protocol):
     def has_next(self) -> bool:
         """Whether a run can start now, in a free slot. If none can and none is running, the sweep is over.
 
-        This may choose the run, and record it. So call it only where a run is to start.
+        This may already choose the run that `take` returns next, and record that.
         """
 
     def take(self, slot: int) -> Run:

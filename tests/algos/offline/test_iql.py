@@ -8,7 +8,7 @@ from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.offline.iql import IQL
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.models.qpg.mlp import PiMlpModel
+from rlpyt.models.qpg.mlp import BoundedPiMlpModel, PiMlpModel
 from rlpyt.samplers.collections import BatchSpec
 from rlpyt.spaces.float_box import FloatBox
 
@@ -75,6 +75,17 @@ def test_actions_are_within_bounds_and_in_evaluation_the_mean():
     action, info = agent.step(*inputs)
     torch.testing.assert_close(action, info.dist_info.mean)
     assert set(agent.state_dict()) == {"model", "q1_model", "q2_model", "v_model", "target_q1_model", "target_q2_model"}
+
+
+class BoundedByKwargs(BoundedPiMlpModel):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+
+def test_a_policy_that_takes_any_argument_gets_the_bound():
+    agent = IqlAgent(ModelCls=BoundedByKwargs, model_kwargs=SIZES)
+    agent.initialize(EnvSpaces(SPACES.observation, FloatBox(-2, 2, (A,))))
+    assert agent.model._output_max == 2
 
 
 @pytest.mark.parametrize("settings", [dict(ModelCls=PiMlpModel), dict(model_kwargs=dict(hidden_sizes=[4], output_max=0.5))])

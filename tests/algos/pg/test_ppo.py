@@ -169,6 +169,19 @@ def test_rates_fall_linearly_and_are_functions_of_the_iteration():
     assert (resumed.optimizer.param_groups[0]["lr"], resumed.ratio_clip) == seen[9]
 
 
+class OwnLoop(PPO):
+    def optimize_agent(self, itr, samples):
+        return super().optimize_agent(itr, samples)
+
+
+@pytest.mark.parametrize("AlgoCls, warns", [(PPO, False), (OwnLoop, True)])
+def test_a_rate_from_an_initial_optimizer_state_is_logged_where_no_schedule_replaces_it(AlgoCls, warns, capfd):
+    agent = MlpFfAgent()
+    state = start(PPO(learning_rate=0.4), agent, T, B, n_itr=10).optim_state_dict()
+    start(AlgoCls(learning_rate=0.1, initial_optim_state_dict=state), agent, T, B, n_itr=10)
+    assert ("WARNING: optimizer has lr=0.4 instead of 0.1" in capfd.readouterr().out) is warns
+
+
 @pytest.mark.parametrize("n_itr", [1, 2, 3])
 def test_rates_of_runs_of_any_length_and_beyond_are_finite_and_never_negative(n_itr):
     agent = MlpFfAgent()

@@ -502,6 +502,11 @@ def test_settings_that_an_initial_optimizer_state_replaces_are_logged(capfd):
     assert says in capfd.readouterr().out
     make("sac", learning_rate=1e-5, lr_schedule="constant", initial_optim_state_dict=state)  # It sets the rate itself.
     make("sac", learning_rate=3e-4, initial_optim_state_dict=state)
+    with_others = copy.deepcopy(state)
+    for saved in with_others.values():
+        if isinstance(saved, dict):
+            saved["param_groups"][0].update(lr=float(np.float32(3e-4)), betas=[0.9, 0.999], param_names=["a"], mine=torch.ones(3))
+    make("sac", learning_rate=3e-4, initial_optim_state_dict=with_others)
     assert "WARNING" not in capfd.readouterr().out
 
 

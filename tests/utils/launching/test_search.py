@@ -218,7 +218,7 @@ def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
 def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path, capsys):
     with pytest.raises(SystemExit):
         search(train, tmp_path / "exp", "no returns", n_trials=3)
-    assert "it counts as the worst. If good agents play on for longer, make eval_max_steps" in capsys.readouterr().out
+    assert "it counts as the worst. If evaluations are too short for good agents, make eval_max_steps" in capsys.readouterr().out
     found = Search(tmp_path / "exp")
     assert found.best is None and [trial.rung for trial in found.trials] == [0] * 3
 

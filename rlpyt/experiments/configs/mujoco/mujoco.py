@@ -1,9 +1,14 @@
 """Variants of SAC with other critics, on continuous control, with the settings of the papers.
 
-Where the papers choose a setting for each task, these have one for all: TQC drops 2 quantiles per critic (5 on Hopper and 0 on HalfCheetah
-there), the target entropy of REDQ and DroQ is minus the number of action components (half of it on HalfCheetah, a third on Hopper), and
-the dropout rate of DroQ is 0.01 (it differs from task to task there). Until learning begins, actions are not uniform: they are tanh of the
-initial policy's mean plus Gaussian noise with a standard deviation of 0.75 (`pretrain_std` of the agent).
+Where the papers choose a setting for each task, these have one for all:
+
+- TQC drops 2 quantiles per critic. The paper drops 5 on Hopper and 0 on HalfCheetah.
+- The target entropy of REDQ and DroQ is minus the number of action components. The papers take half of it on HalfCheetah, and a third on
+  Hopper.
+- The dropout rate of DroQ is 0.01. In the paper it differs from task to task.
+
+Until learning begins, actions are not uniform: they are tanh of the initial policy's mean plus Gaussian noise with a standard deviation of
+0.75 (`pretrain_std` of the agent).
 """
 
 from rlpyt.experiments.configs import variant

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlpyt.utils.misc import did_you_mean
 
@@ -21,7 +21,7 @@ class Ours(NamedTuple):
     name: str
     of: str
     note: str = ""
-    or_else: Any = None  # Ours | None
+    or_else: Ours | None = None
 
 
 _ALGO, _SAMPLER, _AGENT, _RUNNER = "the algorithm", "the sampler", "the agent", "the runner"

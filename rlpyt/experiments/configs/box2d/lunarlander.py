@@ -1,12 +1,10 @@
 """LunarLander-v3, which counts as solved at a mean return of 200."""
 
-from typing import Any
-
 from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic import cartpole
 
 classes = cartpole.classes
-classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn", "rainbow")}
+classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn")}
 
 
 def landing(config: dict, **sections: dict) -> dict[str, dict]:
@@ -15,14 +13,6 @@ def landing(config: dict, **sections: dict) -> dict[str, dict]:
     return variant(config, env=dict(id="LunarLander-v3"), model=dict(hidden_sizes=[256, 256]), **sections)
 
 
-off_policy: dict[str, Any] = dict(
-    algo=dict(batch_size=128, replay_size=100_000, replay_ratio=32, n_step_return=3, target_update_interval=250, eps_steps=25_000),
-    runner=dict(n_steps=200e3, log_interval_steps=10e3),
-    sampler=dict(batch_T=4, batch_B=4),
-)
-dqn = landing(cartpole.configs["dqn"], **off_policy)
-rainbow = landing(cartpole.configs["rainbow"], **off_policy)
-
 configs = dict(
     ppo=landing(
         cartpole.configs["ppo"],
@@ -30,6 +20,10 @@ configs = dict(
         runner=dict(n_steps=1e6, log_interval_steps=50e3),
         sampler=dict(batch_T=128, batch_B=16),
     ),
-    dqn=dqn,
-    rainbow=variant(rainbow, algo=dict(V_min=-300, V_max=300, pri_beta_steps=200e3)),
+    dqn=landing(
+        cartpole.configs["dqn"],
+        algo=dict(batch_size=128, replay_size=100_000, replay_ratio=32, n_step_return=3, target_update_interval=250, eps_steps=25_000),
+        runner=dict(n_steps=200e3, log_interval_steps=10e3),
+        sampler=dict(batch_T=4, batch_B=4),
+    ),
 )

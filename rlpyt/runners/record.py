@@ -40,7 +40,7 @@ from rlpyt.utils.misc import write_json
 from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
 
 FORMAT = 1
-PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
+PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "box2d", "numba")  # whose versions can change what a run computes
 CHANGEABLE = ("n_steps", "stop_return", "digest")  # Settings of a runner that may change when the run is resumed.
 _ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
 
@@ -171,7 +171,7 @@ def _origin(script: Script, directory: Any) -> dict[str, Any]:
 
 @functools.cache  # The process runs the code as it was at import.
 def _git_state(file: str, outputs: str) -> dict[str, Any]:
-    root = provenance.repository_of(file)
+    root = provenance.repository_of(file) or provenance.repository_of_rlpyt()  # The command rlpyt is in no repository.
     return {} if root is None else provenance.git_state(file, root, [Path(LOG_DIR).resolve(), Path(outputs).resolve()])
 
 

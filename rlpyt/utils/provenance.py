@@ -35,6 +35,15 @@ def repository_of(path: Any) -> Path | None:
     return Path(os.fsdecode(root.removesuffix(b"\n"))) if root else None
 
 
+def repository_of_rlpyt() -> Path | None:
+    """Return the root of the clone that rlpyt is imported from; None if it is installed from elsewhere."""
+    import rlpyt
+
+    root = repository_of(rlpyt.__file__)
+    is_tracked = root is not None and _git(root, "ls-files", "--error-unmatch", rlpyt.__file__) is not None
+    return root if is_tracked else None  # A virtual environment may lie in the repository of something else.
+
+
 def describe(script: str, root: Path | None, outputs: Iterable[Path] = ()) -> dict[str, Any]:
     """Return how and where a script is run, for JSON.
 

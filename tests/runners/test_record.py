@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import rlpyt
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
@@ -78,6 +79,19 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
     assert record["script"] == dict(file=str(script), module=None, relative="../../script.py") and record["githash"] == head
     assert record["command"][-2:] == ["script.py", "--x"] and record["directory"] == str(repository)
     assert set(record["packages"]) >= {"rlpyt", "torch", "numpy"}
+
+
+def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path):
+    root = Path(rlpyt.__file__).parents[1]
+    head = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode != 0:
+        pytest.skip("needs a clone of rlpyt")
+    (tmp_path / "script.py").write_text(
+        f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom test_record import trained, runner\n"
+        "from pathlib import Path\ntrained(Path('out').absolute(), runner())\n"
+    )
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    assert params_in(tmp_path / "out")["rlpyt"]["githash"].removesuffix("-dirty") == head.stdout.strip()
 
 
 def test_settings_that_training_changes_are_those_that_were_given(tmp_path):

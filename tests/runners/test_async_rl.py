@@ -191,13 +191,14 @@ def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler
         algo = RecurrentSAC(
             batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=min_steps_learn, replay_size=2000, replay_ratio=1,
         )  # fmt: skip
-        # Beside busy processes sampling takes long, or is over before there were some updates: so these end the run.
+        # Beside busy processes, a fixed number of steps may take too long, or end before the first updates. So updates end the run.
         enough = dict(n_steps=10**6, hooks=[lambda runner, row: runner.algo.update_counter > 5])
         length = dict(n_steps=800) if min_steps_learn > 100 else enough
         runner = build(kind, RunnerCls, algo=algo, agent=agent, env=dict(id="Pendulum-v1"), **length)
         train(runner, tmp_path / str(i))
         states.append([np.array(leaf) for leaf in buffer_leaves(runner.algo.replay_buffer.samples_prev_rnn_state)])
-    assert len(states[0]) == 6 and all(leaf.any() for leaf in states[2])
+    assert len(states[0]) == 6 and runner.algo.update_counter > 5
+    assert all(leaf.any() for leaf in states[2])  # It sampled with states while it learned.
     for a, b in zip(states[0], states[1], strict=True):
         assert a.any()
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)  # Batches of another size round otherwise.

@@ -1,10 +1,10 @@
-"""Does a tiny run on the pretended accelerator, or the same on the CPU, and writes what came out.
+"""Does a tiny run on the pretended accelerator, on a real one, or on the CPU, and writes what came out.
 
     python accelerator_run.py OUT '{"config": "cartpole:ppo", "sampler": "gpu", "device": 0}'
 
 The description has: ``config``, a configuration of `rlpyt.experiments.configs`; ``sampler``, a name in `rlpyt.experiments.build.SAMPLERS`;
-``device``, 0 or None for the CPU; and perhaps ``ranks`` of `SyncRl`, ``graphs``, ``serve_fraction`` of the sampler, and changes
-of the configuration, such as ``runner={"n_steps": 640}``. OUT becomes a file for
+``device``, 0 or None for the CPU; and perhaps ``real``, for an accelerator that torch finds, ``ranks`` of `SyncRl`, ``graphs``,
+``serve_fraction`` of the sampler, and changes of the configuration, such as ``runner={"n_steps": 640}``. OUT becomes a file for
 `torch.load`: the agent's parameters by their names, ``updates``, ``batch_T``, and what `accelerator.Counts` counted in each update, each
 iteration of the algorithm, and each batch of the sampler. A process does one run, since autograd cannot be used before and after a fork.
 """
@@ -22,8 +22,9 @@ import torch
 torch.set_num_threads(1)
 
 
-def main(out, config, sampler, device=None, ranks=0, graphs=False, serve_fraction=None, **changes):
-    if device is not None:
+def main(out, config, sampler, device=None, real=False, ranks=0, graphs=False, serve_fraction=None, **changes):
+    is_pretended = device is not None and not real
+    if is_pretended:
         import accelerator
     import golden
 
@@ -37,7 +38,7 @@ def main(out, config, sampler, device=None, ranks=0, graphs=False, serve_fractio
     elif sampler.startswith("async_"):
         affinity = dict(optimizer=[dict(cuda_idx=device, set_affinity=False, torch_threads=1)], sampler=affinity, set_affinity=False)
     counts = []
-    with accelerator.pretended() if device is not None else contextlib.nullcontext():
+    with accelerator.pretended() if is_pretended else contextlib.nullcontext():
         settings, classes = golden.settings_of(run)
         settings = {**settings, **{part: {**settings[part], **change} for part, change in changes.items()}}
         if serve_fraction is not None:
@@ -45,7 +46,7 @@ def main(out, config, sampler, device=None, ranks=0, graphs=False, serve_fractio
         built = build(settings, classes, affinity, golden.SEED)
         if graphs:
             built.algo.accelerate(cuda_graphs=True)
-        if device is not None and not ranks and not sampler.startswith("async_"):
+        if is_pretended and not ranks and not sampler.startswith("async_"):
             count_calls(accelerator, counts, built.algo, "_update", "optimize_agent")
             count_calls(accelerator, counts, built.sampler, "obtain_samples")
         with tempfile.TemporaryDirectory() as directory, logger_context(directory, 0, "run", log_params={}, snapshot_mode="last"):

@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="DIR", help="directory of the run, run_<ID>, or of the experiment")
     parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as planned for the run")
     parser.add_argument(
-        "--stop_return", metavar="NUMBER", type=_stop_return, help="mean return at which the run stops, or none; default: as before"
+        "--stop_return", metavar="NUMBER", type=_or_none(float), help="mean return at which the run stops, or none; default: as before"
     )
-    parser.add_argument("--cuda_idx", type=int, help="GPU to use; default: as before")
+    parser.add_argument("--cuda_idx", type=_or_none(int), help="GPU to use, or none for the CPU; default: as before")
     parser.add_argument("--n_parallel", type=playing.at_least_1, help="worker processes of parallel samplers; default: as before")
     parser.add_argument(
         "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
@@ -89,7 +89,10 @@ def run(args: argparse.Namespace) -> int:
     run = run_in(file, snapshot)
     with reading(file, "run['runner']"):
         check_counters(run["runner"])
-    runner = opened.runner(**new_affinity(opened.record, args.cuda_idx, args.n_parallel))
+    affinity = new_affinity(opened.record, args.cuda_idx, args.n_parallel)
+    if args.script is None:
+        check_gpu(affinity or recorded_affinity(opened.record))
+    runner = opened.runner(**affinity)
     if args.n_steps is not None:
         runner.n_steps = int(args.n_steps)
     if args.stop_return is not None:
@@ -165,12 +168,16 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
     return train(run_dir, opened.params, args.snapshot_mode, work)
 
 
-def _stop_return(text: str) -> float | str:
-    """Read a number, or NONE."""
-    try:
-        return NONE if text.lower() == NONE else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} must be a number, or none.") from None
+def _or_none(number: Callable[[str], float]) -> Callable[[str], float | str]:
+    """Return a function that reads a number of this type, or NONE."""
+
+    def read(text: str) -> float | str:
+        try:
+            return NONE if text.lower() == NONE else number(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text} must be {'an integer' if number is int else 'a number'}, or none.") from None
+
+    return read
 
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
@@ -192,11 +199,17 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     return 0
 
 
-def new_affinity(record: Mapping[str, Any], cuda_idx: int | None, n_parallel: int | None) -> dict[str, Any]:
+def recorded_affinity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded affinity of the runner as ``{"affinity": ...}``; see `rlpyt.runners.record`."""
+    return dict(affinity=record.get("runner", {}).get("arguments", {}).get("affinity"))
+
+
+def new_affinity(record: Mapping[str, Any], cuda_idx: int | str | None, n_parallel: int | None) -> dict[str, Any]:
     """Return ``{"affinity": ...}`` with the given GPU or number of workers; {} if neither is given.
 
     Args:
         record: record of the run, see `rlpyt.runners.record`.
+        cuda_idx: index of the GPU, NONE for the CPU, or None for the recorded one.
 
     Raises:
         ValueError: the run had several training processes, for which one GPU and one number of workers are not enough.
@@ -205,14 +218,31 @@ def new_affinity(record: Mapping[str, Any], cuda_idx: int | None, n_parallel: in
 
     changes: dict[str, Any] = {}
     if cuda_idx is not None:
-        changes["cuda_idx"] = cuda_idx
+        changes["cuda_idx"] = None if cuda_idx == NONE else cuda_idx
     if n_parallel is not None:
         changes["workers_cpus"] = list(range(n_parallel))
     if not changes:
         return {}
-    recorded = record.get("runner", {}).get("arguments", {}).get("affinity")
+    recorded = recorded_affinity(record)["affinity"]
     if recorded is None or recorded == AUTO:
         recorded = dict(set_affinity=False)  # "auto" does not bind processes either.
     if not isinstance(recorded, dict) or "optimizer" in recorded:
         raise ValueError("The run had several processes that train or sample: change its affinity in a function, with --script.")
     return dict(affinity={**recorded, **changes})
+
+
+def check_gpu(affinity: Mapping[str, Any]) -> None:
+    """Raise ValueError if a run of one training process is to use a GPU that this process does not see.
+
+    Args:
+        affinity: ``{"affinity": ...}`` of the runner.
+    """
+    from rlpyt.utils import accelerator
+
+    one = affinity["affinity"]
+    cuda_idx = one.get("cuda_idx") if isinstance(one, dict) else None
+    if isinstance(cuda_idx, int) and cuda_idx >= accelerator.count():
+        raise ValueError(
+            f"GPU {cuda_idx} is not visible to this process ({accelerator.why_not_more()}). Resume the run on the CPU, with "
+            "--cuda_idx none, or give the index of another GPU."
+        )

@@ -170,6 +170,7 @@ def again(params):
         ("auto", None, None, {}),
         ("auto", None, 2, dict(workers_cpus=[0, 1], set_affinity=False)),
         ("auto", 1, None, dict(cuda_idx=1, set_affinity=False)),
+        (dict(workers_cpus=[4, 5], cuda_idx=0), "none", None, dict(workers_cpus=[4, 5], cuda_idx=None)),
         ([dict(cuda_idx=0), dict(cuda_idx=1)], None, None, {}),
     ],
 )
@@ -178,6 +179,25 @@ def test_the_affinity_is_that_of_before_but_for_what_is_given(recorded, cuda_idx
 
     record = dict(runner=dict(arguments=dict(affinity=recorded)))
     assert new_affinity(record, cuda_idx, n_parallel) == (dict(affinity=expected) if expected else {})
+
+
+def test_a_run_of_a_gpu_is_resumed_on_a_machine_without(run_dir, monkeypatch, rlpyt):
+    from rlpyt.utils import accelerator
+
+    file = run_dir / "params.json"
+    params = json.loads(file.read_text())
+    params["rlpyt"]["runner"]["arguments"]["affinity"]["cuda_idx"] = 3
+    file.write_text(json.dumps(params))
+    monkeypatch.setattr(accelerator, "count", lambda: 3)
+    before = sorted(run_dir.iterdir())
+    for args in ([], ["--cuda_idx", "3"]):
+        code, _, err = rlpyt("resume", run_dir, "--n_steps", "256", *args)
+        assert code == 2 and "GPU 3 is not visible to this process" in err and "on the CPU, with --cuda_idx none" in err
+    assert sorted(run_dir.iterdir()) == before
+    assert "must be an integer, or none" in rlpyt("resume", run_dir, "--cuda_idx", "1.5")[2]
+    code, out, err = rlpyt("resume", run_dir, "--n_steps", "256", "--cuda_idx", "none")
+    assert code == 0 and "Training complete" in out, err
+    assert json.loads(file.read_text())["rlpyt"]["runner"]["arguments"]["affinity"]["cuda_idx"] is None
 
 
 def test_affinities_of_several_processes_are_not_guessed():

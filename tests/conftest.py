@@ -112,14 +112,7 @@ class _Scheduler(LoadGroupScheduling):
 
     xdist puts all groups of that process back into the queue, and hands out one after each test that ends. But a group of which all
     tests have run brings no such end, nor does a group of one test, which a process keeps until it has a second one.
-
-    A test with Ray may run a second time: when a process has joined and left clusters many times, a thread of Ray's that is left from
-    an earlier one may end it by a segmentation fault.
     """
-
-    def __init__(self, config, log):
-        super().__init__(config, log)
-        self._run_again = set()
 
     def remove_node(self, node):
         groups = self.assigned_work.pop(node)
@@ -127,15 +120,11 @@ class _Scheduler(LoadGroupScheduling):
         if not left:
             return None
         name, test = left[0]  # The process died in this one.
-        runs_again = name == RAY and test not in self._run_again
-        if runs_again:
-            self._run_again.add(test)
-        else:
-            groups[name][test] = True
+        groups[name][test] = True
         self.workqueue.update(groups)
         for other in self.assigned_work:
             self._reschedule(other)
-        return None if runs_again else test
+        return test
 
     def _reschedule(self, node):
         if node.shutting_down:
@@ -148,6 +137,19 @@ class _Scheduler(LoadGroupScheduling):
                 self._assign_work_unit(node)
         if not self.workqueue:
             node.shutdown()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Call a test that joins a cluster of Ray in a process of its own.
+
+    A process that has joined and left clusters many times is no longer sound: seen were segmentation faults in threads of Ray's, and
+    damaged memory, after which unrelated tests in the same process failed.
+    """
+    if "running_cluster" not in pyfuncitem.fixturenames:
+        return None
+    forking.call_in_fork(pyfuncitem)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

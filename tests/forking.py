@@ -1,4 +1,4 @@
-"""Makes forks of this process cheap: importable as ``forking`` here.
+"""Calls tests in forks of this process, and makes forks cheap: importable as ``forking`` here.
 
 A fork copies the tables of all pages of memory that a process has for itself, and its end takes them apart again. With the hundreds of
 MB that torch, numba and the tests fill, that takes 20 milliseconds at first, and 50 after some thousand tests. Huge pages, each in the
@@ -7,9 +7,17 @@ place of 512, halve it.
 
 import ctypes
 import gc
+import os
+import pickle
 import re
 import resource
+import signal
 import sys
+import tempfile
+import traceback
+
+import psutil
+import pytest
 
 _HUGE = 2 << 20  # bytes of a huge page
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # of Linux
@@ -46,3 +54,82 @@ def make_forks_cheap_again():
 
 def _most_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tests in a process of their own
+# ---------------------------------------------------------------------------------------------------------------------
+GRACE = 10  # seconds that a test has to end after its timeout
+_PR_SET_PDEATHSIG = 1  # of Linux
+
+
+def call_in_fork(item):
+    """Call the function of a test in a fork of this process, with the fixtures that were set up here; raise what it raises, as text.
+
+    After its timeout, the test fails in the fork, where it shows its stack. If it does not end then, the fork is killed with all
+    processes that it started.
+    """
+    with tempfile.TemporaryFile() as file:
+        pid = os.fork()
+        if pid == 0:
+            _call_and_exit(item, file)
+        status = _end_of(pid)
+        file.seek(0)
+        outcome = file.read()
+    if not outcome:
+        code = os.waitstatus_to_exitcode(status)
+        pytest.fail(f"The process of the test ended with exit status {code} (minus a signal's number) and no outcome.", pytrace=False)
+    raised, text = pickle.loads(outcome)
+    if raised is not None:
+        raised(text, pytrace=False) if raised is pytest.fail else raised(text)
+
+
+def _call_and_exit(item, file):
+    """Call the test, write its outcome to a file, and end this process."""
+    try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        outcome = None, ""
+        try:
+            item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
+        except pytest.skip.Exception as skipped:
+            outcome = pytest.skip, str(skipped)
+        except BaseException:
+            error = pytest.ExceptionInfo.from_current()
+            outcome = pytest.fail, f"{error.exconly()}\n{item.repr_failure(error)}"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        file.write(pickle.dumps(outcome))
+        file.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _end_of(pid):
+    """Wait until a fork has ended, and return its status. Alarms, by which tests have timeouts, are passed on to it."""
+
+    def pass_on(number, frame):
+        os.kill(pid, number)
+        signal.signal(number, lambda *_: _kill(pid))
+        signal.alarm(GRACE)
+
+    before = signal.signal(signal.SIGALRM, pass_on)
+    try:
+        return os.waitpid(pid, 0)[1]
+    except BaseException:  # Ctrl-C.
+        _kill(pid)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _kill(pid):
+    try:
+        for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+            process.kill()
+    except psutil.NoSuchProcess:
+        pass

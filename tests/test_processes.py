@@ -1,12 +1,13 @@
 """Runs of all tests end, and name what failed, also when a process of tests dies or hangs where Python cannot interrupt it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tiers import processes
+from tiers import full, processes
 
 TESTS = """
 import ctypes
@@ -31,7 +32,7 @@ def running_cluster():
 @pytest.mark.parametrize("number", range(5))
 def test_with_ray(running_cluster, number):
     with open("processes", "a") as file:
-        print(number, os.getpid(), file=file)
+        print(number, os.getpid(), os.getppid(), file=file)
     time.sleep(0.2)
     {with_ray}
 
@@ -45,10 +46,10 @@ def test_wrong():
 """
 
 
-def run_tests(directory, with_ray="pass", other="pass"):
-    """Return what pytest prints, until it shows failures and in the last line, and the processes of the tests with Ray by number."""
+def run_tests(directory, with_ray="pass", other="pass", seconds=2):
+    """Return what pytest prints, until it shows failures and in the last line; and number, process and parent of each test with Ray."""
     (directory / "test_some.py").write_text(TESTS.format(with_ray=with_ray, other=other))
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "--dist", "loadgroup", "-o", "faulthandler_timeout=2"]
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "--dist", "loadgroup", "-o", f"faulthandler_timeout={seconds}"]
     command += ["-o", "timeout=1", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", directory, directory]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=directory)
@@ -65,15 +66,22 @@ def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
     shown, summary, with_ray, stacks = run_tests(tmp_path, other=f"{end}()")
     assert "test_some.py::test_something[12]" in shown and "crashed" in shown
     assert "2 failed, 34 passed" in summary
-    assert len(set(process for _, process in with_ray)) == 1, "tests with Ray share a process"
+    assert len(set(parent for *_, parent in with_ray)) == 1, "tests with Ray are those of one process"
     assert (" in hang" in stacks) == (end == "hang")
 
 
 @processes
-@pytest.mark.parametrize("always", [False, True])
-def test_a_test_with_ray_of_which_the_process_dies_runs_once_more(always, tmp_path):
-    dies = f"number == 1 and ({always} or open('processes').read().count('1 ') == 1) and die()"
-    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=dies)
-    assert ("test_some.py::test_with_ray[1]" in shown and "crashed" in shown) == always
-    assert ("2 failed, 34 passed" if always else "1 failed, 35 passed") in summary
-    assert [number for number, _ in with_ray] == ["0", "1", "1", "2", "3", "4"]
+@pytest.mark.parametrize(
+    "end, says",
+    [
+        ("die()", "ended with exit status -9"),
+        ("time.sleep(99)", "Timeout"),
+        pytest.param("hang()", "ended with exit status -9", marks=full),
+    ],
+)
+def test_each_test_with_ray_has_a_process_of_its_own(end, says, tmp_path):
+    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=f"number == 1 and {end}", seconds=60)
+    assert re.search(rf"test_some.py::test_with_ray\[1\]@ray \(call, .*{says}", shown)
+    assert "2 failed, 34 passed" in summary
+    assert [number for number, *_ in with_ray] == ["0", "1", "2", "3", "4"]
+    assert len({process for _, process, _ in with_ray}) == 5 and len({parent for *_, parent in with_ray}) == 1

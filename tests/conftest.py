@@ -54,7 +54,15 @@ def _named_files(config):
 
 @pytest.hookimpl(tryfirst=True)  # Before xdist looks which groups there are.
 def pytest_collection_modifyitems(config, items):
-    """Group tests that share something expensive; leave out those marked `full`, except those of files that the command line names."""
+    """Group tests that share something expensive; skip those that need a GPU where there is none; leave out those marked `full`, except
+    those of files that the command line names.
+    """
+    from rlpyt.utils import accelerator
+
+    if accelerator.device_type() != "cuda":
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
     for item in items:  # One cluster for all tests with Ray.
         if "running_cluster" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group(RAY))
@@ -141,12 +149,12 @@ class _Scheduler(LoadGroupScheduling):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Call a test that joins a cluster of Ray in a process of its own.
+    """Call a test that joins a cluster of Ray, or needs a GPU, in a process of its own.
 
     A process that has joined and left clusters many times is no longer sound: seen were segmentation faults in threads of Ray's, and
-    damaged memory, after which unrelated tests in the same process failed.
+    damaged memory, after which unrelated tests in the same process failed. After a process has used CUDA, its forks cannot use it.
     """
-    if "running_cluster" not in pyfuncitem.fixturenames:
+    if "running_cluster" not in pyfuncitem.fixturenames and not pyfuncitem.get_closest_marker("gpu"):
         return None
     forking.call_in_fork(pyfuncitem)
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
-from tiers import full, processes, thinned
+from tiers import full, gpu, processes, thinned
 
 pytestmark = processes
 
@@ -65,6 +65,19 @@ def test_training_on_images_and_with_other_algorithms_gives_the_numbers_of_the_c
     # Adam divides gradients by their size. With its own eps of 1e-8, it makes steps of the mere rounding of gradients that are about zero.
     description = dict(algo=dict(optim_kwargs=dict(eps=1e-3))) if config == "atari_ff_ppo:0" else {}
     assert_same(run(tmp_path, config, sampler, 0, **description), run(tmp_path, config, sampler, None, **description))
+
+
+@gpu
+@pytest.mark.parametrize(
+    "config,sampler,graphs",
+    [
+        *[(config, "cpu", False) for config in ("cartpole:a2c", "cartpole:ppo", "cartpole:dqn", "cartpole:catdqn", "pendulum:ddpg")],
+        *[(config, "serial", True) for config in ("cartpole:a2c", "cartpole:dqn", "cartpole:catdqn")],
+    ],
+)
+def test_training_on_a_gpu_gives_the_numbers_of_the_cpu(tmp_path, config, sampler, graphs):
+    """Where no random number is drawn on the device."""
+    assert_same(run(tmp_path, config, sampler, 0, real=True, graphs=graphs), run(tmp_path, config, sampler, None))
 
 
 def test_an_agent_there_that_acts_for_those_who_are_ready_gives_the_numbers_of_the_cpu(tmp_path):

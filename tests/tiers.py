@@ -7,6 +7,7 @@ processes = pytest.mark.processes
 learning = pytest.mark.learning
 examples = pytest.mark.examples
 ray = pytest.mark.ray
+gpu = pytest.mark.gpu
 
 
 def thinned(values, quick):

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 from ranks import process_group, run_ranks
-from tiers import processes, start_methods
+from tiers import gpu, processes, start_methods
 
 from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, set_training, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -343,7 +343,7 @@ def test_no_cuda_index_leaves_the_agent_on_the_cpu():
     assert agent.model is model and agent.device == torch.device("cpu")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 @pytest.mark.parametrize("AgentCls", AGENTS)
 def test_training_on_a_gpu_leaves_the_shared_model_on_the_cpu(AgentCls):
     agent = make(AgentCls, share_memory=True)

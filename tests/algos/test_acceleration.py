@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from experience import SPACES, random_samples
-from tiers import full, processes
+from tiers import full, gpu, processes
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -121,7 +121,7 @@ def trained_with_graphs(name, cuda_graphs, device=None, n_itr=5):
     return logged, [p.detach().cpu().flatten() for model in agent.named_models().values() for p in model.parameters()]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU.")
+@gpu
 @pytest.mark.parametrize("name", GRAPHED)
 def test_training_with_cuda_graphs_is_training_without(name):
     (logged, parameters), (graphed_logged, graphed_parameters) = (trained_with_graphs(name, graphs, 0) for graphs in (False, True))

@@ -3,6 +3,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import gpu
 
 from rlpyt.utils import array as numpy_version
 from rlpyt.utils.tensor import (
@@ -18,7 +19,7 @@ from rlpyt.utils.tensor import (
     valid_mean,
 )
 
-DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+DEVICES = ["cpu", pytest.param("cuda", marks=gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)

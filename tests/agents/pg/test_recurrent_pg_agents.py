@@ -4,6 +4,7 @@ import pytest
 import torch
 from envs import CountingEnv, make_cartpole_without_velocities
 from ranks import process_group
+from tiers import gpu
 
 from rlpyt.agents.base import AgentInputsRnn
 from rlpyt.agents.pg.atari import AlternatingAtariLstmAgent, AtariLstmAgent
@@ -150,9 +151,10 @@ def test_wrapping_for_data_parallel_training_changes_no_outputs(agent, tmp_path)
         agent.model = None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 @pytest.mark.parametrize("acts_on_device", [True, False])
-def test_on_a_gpu_the_state_stays_there_and_outputs_go_where_the_sampler_wants_them(agent, acts_on_device):
+def test_on_a_gpu_the_state_stays_there_and_outputs_go_where_the_sampler_wants_them(agent, acts_on_device, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # Else LSTMs and convolutions round as no CPU does.
     reference = copy.deepcopy(agent)
     agent.to_device(0)
     agent.acts_on_device = acts_on_device
@@ -171,7 +173,7 @@ def test_on_a_gpu_the_state_stays_there_and_outputs_go_where_the_sampler_wants_t
     assert value.device.type == last.h.device.type == "cuda"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 def test_feedforward_agents_also_leave_outputs_on_the_gpu_if_asked():
     agent = MlpFfAgent()
     agent.initialize(EnvSpaces(VECTORS, DISCRETE))

@@ -4,6 +4,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import gpu
 
 from rlpyt.utils.logging.snapshot import loadable, serialize
 
@@ -114,7 +115,7 @@ def test_no_bytes_are_refused_because_torch_cannot_read_them():
     assert reload({"a": b"x"}) == {"a": b"x"}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu
 def test_tensors_on_a_gpu_are_saved_for_machines_without_one():
     loaded = loadable({"a": torch.ones(3, device="cuda")})
     assert loaded["a"].device.type == "cpu"

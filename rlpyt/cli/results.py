@@ -18,6 +18,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         is_new = args.add and args.table and not table_path.exists()
         table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
         if args.add:
-            table.add(results.read_runs(args.add, table))
+            table.add(_read(args.add, table))
         page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table)
         if args.add:
             results.write_table(table, table_path)
@@ -70,14 +71,24 @@ def _compare(paths: list[str], table_path: Path) -> Any:
         raise ValueError(f"--compare takes one directory or two, not {len(paths)}.")
     labels = results.read_table(table_path) if table_path.exists() else None
     mine, *others = paths
-    table = results.read_runs([mine], labels)
+    table = _read([mine], labels)
     if not others:
         published = results.read_table(_there(table_path, "--table"))
         other, name = results.Table({row.key: row for row in published.rows_of(results.OURS)}), "the published table"
     else:
         (name,) = others
-        other = results.read_table(name) if Path(name).is_file() else results.read_runs([name], labels)
+        other = results.read_table(name) if Path(name).is_file() else _read([name], labels)
     show(results.written(table, other, (mine, name)))
+    return table
+
+
+def _read(dirs: list[str], labels: Any) -> Any:
+    """Read the table of runs, and say which runs do not count."""
+    from rlpyt.experiments import results
+
+    table = results.read_runs(dirs, labels)
+    for sentence in table.left_out:
+        show(printable(sentence), sys.stderr)
     return table
 
 

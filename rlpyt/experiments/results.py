@@ -136,16 +136,21 @@ class Row:
         """Whether a run took all its steps, and has a return."""
         return bool(run.returns) and run.taken >= self.n_steps
 
-    def put(self, run: Run) -> None:
-        """Add a run, in the place of an earlier one with the same seed that got no further. One without any return replaces none."""
+    def put(self, run: Run) -> bool:
+        """Add a run, in the place of an earlier one with the same seed that got no further; return whether it counts now.
+
+        A run without any return replaces none.
+        """
 
         def progress(run: Run) -> tuple[bool, int]:
             return self.is_complete(run), run.taken
 
         by_seed = {other.seed: other for other in self.runs}
-        if run.seed not in by_seed or progress(by_seed[run.seed]) <= progress(run):
+        counts = run.seed not in by_seed or progress(by_seed[run.seed]) <= progress(run)
+        if counts:
             by_seed[run.seed] = run
         self.runs = [by_seed[seed] for seed in sorted(by_seed)]
+        return counts
 
     @property
     def complete(self) -> list[Run]:
@@ -168,10 +173,15 @@ class Row:
 
 @dataclasses.dataclass
 class Table:
-    """Rows by their key, and the returns of each task that count as scores 0 and 1."""
+    """Rows by their key, and the returns of each task that count as scores 0 and 1.
+
+    Attributes:
+        left_out: a sentence for each run that was read and does not count.
+    """
 
     rows: dict[str, Row] = dataclasses.field(default_factory=dict)
     scales: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    left_out: list[str] = dataclasses.field(default_factory=list)
 
     def rows_of(self, library: str | None = None) -> list[Row]:
         """Return the rows of a library; None for all others than rlpyt."""
@@ -258,7 +268,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     """Return the table of all runs in directories.
 
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
-    run_<ID> only.
+    run_<ID> only. Of two runs with the same seed in a row, the one that got further counts.
 
     Args:
         dirs: directories of runs or experiments.
@@ -272,6 +282,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     labels = labels or Table()
     table = Table(scales=dict(labels.scales))
     places: dict[str, Path] = {}  # of rows that are no configurations
+    counting: dict[tuple[str, int], Path] = {}  # Directories of runs, by row and seed.
     for run_dir in find_runs(dirs):
         path = run_dir / "params.json"
         params = read_params(path) if path.is_file() else {}
@@ -281,9 +292,16 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
             if not is_configuration and places.setdefault(row.key, place) != place:
                 row.name = f"{row.name} in {place}"
             row = table.rows.setdefault(row.key, row)
-            row.put(_read_run(run_dir, params, unseeded=len(row.runs)))
+            run = _read_run(run_dir, params, unseeded=len(row.runs))
+            other = counting.get((row.key, run.seed))
+            if row.put(run):
+                counting[row.key, run.seed] = run_dir
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
+        if other is not None:
+            kept = counting[row.key, run.seed]
+            left = other if kept == run_dir else run_dir
+            table.left_out.append(f"{left} is left out: {kept} is a run of the same settings with the same seed, {run.seed}.")
     return table
 
 

@@ -407,6 +407,18 @@ def test_a_run_takes_the_place_of_an_earlier_one_with_its_seed_that_got_no_furth
     assert table.rows["name"].reference == "by hand"
 
 
+def test_which_of_two_runs_with_the_same_seed_counts_is_said(tmp_path):
+    for name, returns in (("a", [1, 2]), ("b", [3]), ("c", [4, 5]), ("d", [6, 7])):
+        write_run(tmp_path / name / "run_0", returns, params_of(seed=int(name == "d")))
+    table = results.read_runs([tmp_path])
+    (row,) = table.rows.values()
+    assert [run.returns[-1] for run in row.runs] == [5, 7]
+    a, b, c = (str(tmp_path / name / "run_0") for name in "abc")
+    because = "is a run of the same settings with the same seed, 0."
+    assert table.left_out == [f"{b} is left out: {a} {because}", f"{a} is left out: {c} {because}"]
+    assert results.read_runs([tmp_path / "c", tmp_path / "d"]).left_out == []
+
+
 def test_runs_without_params_or_seed_are_numbered(tmp_path):
     for name in "ab":
         (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()

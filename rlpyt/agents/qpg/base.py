@@ -93,6 +93,11 @@ class QpgAgent(BaseAgent):
         """Assign the distribution over actions."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
+    def largest_output(self) -> dict[str, float]:
+        """Return ``{"output_max": ...}``, the largest action, if the policy takes it and `model_kwargs` does not have it; {} otherwise."""
+        takes_it = callable(self.ModelCls) and takes(self.ModelCls, "output_max") and "output_max" not in self.model_kwargs
+        return {"output_max": float(self.env_spaces.action.high[0])} if takes_it else {}
+
     def make_models(self) -> None:
         """Extend the base class by Q-functions, further models and target networks."""
         super().make_models()

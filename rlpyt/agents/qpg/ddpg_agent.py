@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -68,9 +67,8 @@ class DdpgAgent(QpgAgent):
         return self.shared_model
 
     def make_policy(self, **kwargs: Any) -> torch.nn.Module:
-        """Extend the base class by output_max, if the model takes it and `model_kwargs` does not have it."""
-        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
-        return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {}, **kwargs)
+        """Extend the base class by `largest_output`."""
+        return super().make_policy(**self.largest_output(), **kwargs)
 
     def make_models(self) -> None:
         """Extend the base class by the initial parameters of single models."""

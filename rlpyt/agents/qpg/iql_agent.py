@@ -12,7 +12,7 @@ from rlpyt.agents.base import MODEL_METHODS
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import BoundedPiMlpModel, VMlpModel
-from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import ArgumentsFor, checked
 
 MIN_LOG_STD, MAX_LOG_STD = -5, 2
@@ -52,11 +52,8 @@ class IqlAgent(SacAgent):
         super().__init__(action_squash=None, pretrain_std=None, **settings)
 
     def make_policy(self, **kwargs: Any) -> torch.nn.Module:
-        """Extend the base class by output_max, if the model takes it and `model_kwargs` does not have it."""
-        assert self.ModelCls is not None
-        if takes(self.ModelCls, "output_max") and "output_max" not in self.model_kwargs:
-            kwargs["output_max"] = float(self.env_spaces.action.high[0])
-        return super().make_policy(**kwargs)
+        """Extend the base class by `largest_output`."""
+        return super().make_policy(**self.largest_output(), **kwargs)
 
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, clipped at the bounds."""

@@ -13,7 +13,7 @@ from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel
+from rlpyt.models.qpg.mlp import MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -347,6 +347,15 @@ def test_a_policy_of_ones_own_need_not_know_of_the_largest_action():
     agent = make("ddpg", ModelCls=Mine)
     assert agent.step(*inputs(2)).action.shape == (2, 3)
     assert make("ddpg").model._output_max == 2
+
+
+def test_a_policy_that_passes_its_arguments_on_gets_the_largest_action_too():
+    class Mine(MuMlpModel):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+
+    assert make("ddpg", ModelCls=Mine).model._output_max == 2
+    assert make("ddpg", ModelCls=Mine, model_kwargs=dict(hidden_sizes=[4], output_max=0.5)).model._output_max == 0.5
 
 
 def test_vectors_of_bytes_are_no_images():

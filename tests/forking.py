@@ -110,8 +110,12 @@ def _call_and_exit(item, file):
 def _end_of(pid):
     """Wait until a fork has ended, and return its status. Alarms, by which tests have timeouts, are passed on to it."""
 
+    has_passed_on = False
+
     def pass_on(number, frame):
+        nonlocal has_passed_on
         os.kill(pid, number)
+        has_passed_on = True
         signal.signal(number, lambda *_: _kill(pid))
         signal.alarm(GRACE)
 
@@ -123,7 +127,8 @@ def _end_of(pid):
         os.waitpid(pid, 0)
         raise
     finally:
-        signal.alarm(0)
+        if has_passed_on:  # Otherwise the alarm is still that of the timeout, which is for the fixtures, too.
+            signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
 
 

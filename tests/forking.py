@@ -5,6 +5,7 @@ MB that torch, numba and the tests fill, that takes 20 milliseconds at first, an
 place of 512, halve it.
 """
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -14,8 +15,11 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
+import time
 import traceback
 
+import leftovers
 import psutil
 import pytest
 
@@ -66,10 +70,13 @@ _PR_SET_PDEATHSIG = 1  # of Linux
 def call_in_fork(item):
     """Call the function of a test in a fork of this process, with the fixtures that were set up here; raise what it raises, as text.
 
-    After its timeout, the test fails in the fork, where it shows its stack. If it does not end then, the fork is killed with all
-    processes that it started.
+    The test also fails if exceptions were ignored in the fork (such as those of `__del__`), or if processes are left behind. After its
+    timeout, it fails in the fork, where it shows its stack. If it does not end then, the fork is killed with all processes that it started.
+
+    Classes of exceptions do not come out of the fork, so ``xfail(raises=...)`` cannot be used; neither do log records and warnings.
     """
     with tempfile.TemporaryFile() as file:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # Until it is known what to do with it.
         pid = os.fork()
         if pid == 0:
             _call_and_exit(item, file)
@@ -79,9 +86,11 @@ def call_in_fork(item):
     if not outcome:
         code = os.waitstatus_to_exitcode(status)
         pytest.fail(f"The process of the test ended with exit status {code} (minus a signal's number) and no outcome.", pytrace=False)
-    raised, text = pickle.loads(outcome)
-    if raised is not None:
-        raised(text, pytrace=False) if raised is pytest.fail else raised(text)
+    kind, text = pickle.loads(outcome)
+    if kind == "failed":
+        pytest.fail(text, pytrace=False)
+    if kind != "passed":
+        {"skipped": pytest.skip, "xfailed": pytest.xfail}[kind](text)
 
 
 def _call_and_exit(item, file):
@@ -89,14 +98,10 @@ def _call_and_exit(item, file):
     try:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        outcome = None, ""
-        try:
-            item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
-        except pytest.skip.Exception as skipped:
-            outcome = pytest.skip, str(skipped)
-        except BaseException:
-            error = pytest.ExceptionInfo.from_current()
-            outcome = pytest.fail, f"{error.exconly()}\n{item.repr_failure(error)}"
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        outcome = _outcome(item)
+        for process in leftovers.living_children():  # A test that failed may leave some.
+            process.kill()
         sys.stdout.flush()
         sys.stderr.flush()
         file.write(pickle.dumps(outcome))
@@ -107,19 +112,44 @@ def _call_and_exit(item, file):
         os._exit(0)
 
 
+def _outcome(item):
+    """Call the test, and return what became of it, and a text."""
+    ignored = []
+    sys.unraisablehook = lambda unraisable: ignored.append(f"{unraisable.exc_value!r} in {unraisable.object!r}")
+    threading.excepthook = lambda raised: ignored.append(f"{raised.exc_value!r} in {raised.thread!r}")
+    try:
+        item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
+        gc.collect()
+        assert not ignored, f"exceptions were ignored: {', '.join(ignored)}"
+        deadline = time.monotonic() + GRACE
+        while left := leftovers.living_children():
+            assert time.monotonic() < deadline, f"{left} are left behind"
+            time.sleep(0.1)
+    except pytest.skip.Exception as skipped:
+        return "skipped", str(skipped)
+    except pytest.xfail.Exception as failed:
+        return "xfailed", str(failed)
+    except BaseException:
+        error = pytest.ExceptionInfo.from_current()
+        said = str(error.value) if isinstance(error.value, pytest.fail.Exception) else error.exconly()
+        return "failed", f"{said}\n{item.repr_failure(error)}"
+    return "passed", ""
+
+
 def _end_of(pid):
     """Wait until a fork has ended, and return its status. Alarms, by which tests have timeouts, are passed on to it."""
-
     has_passed_on = False
 
     def pass_on(number, frame):
         nonlocal has_passed_on
-        os.kill(pid, number)
         has_passed_on = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
         signal.signal(number, lambda *_: _kill(pid))
         signal.alarm(GRACE)
 
     before = signal.signal(signal.SIGALRM, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     try:
         return os.waitpid(pid, 0)[1]
     except BaseException:  # Ctrl-C.
@@ -133,8 +163,9 @@ def _end_of(pid):
 
 
 def _kill(pid):
-    try:
-        for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
-            process.kill()
-    except psutil.NoSuchProcess:
-        pass
+    """End a process with all that it started, unless it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()

@@ -13,9 +13,14 @@ TESTS = """
 import ctypes
 import os
 import signal
+import subprocess
 import time
 
 import pytest
+
+class Bad:
+    def __del__(self):
+        raise ValueError("was ignored here")
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -46,11 +51,11 @@ def test_wrong():
 """
 
 
-def run_tests(directory, with_ray="pass", other="pass", seconds=2):
+def run_tests(directory, with_ray="pass", other="pass", timeout=1, seconds=2):
     """Return what pytest prints, until it shows failures and in the last line; and number, process and parent of each test with Ray."""
     (directory / "test_some.py").write_text(TESTS.format(with_ray=with_ray, other=other))
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "--dist", "loadgroup", "-o", f"faulthandler_timeout={seconds}"]
-    command += ["-o", "timeout=1", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", directory, directory]
+    command += ["-o", f"timeout={timeout}", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", directory, directory]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=directory)
     lines = ended.stdout.splitlines()
@@ -72,16 +77,18 @@ def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
 
 @processes
 @pytest.mark.parametrize(
-    "end, says",
+    "end, says, timeout",
     [
-        ("die()", "ended with exit status -9"),
-        ("time.sleep(99)", "Timeout"),
-        pytest.param("hang()", "ended with exit status -9", marks=full),
+        ("die()", "ended with exit status -9", 30),
+        ("time.sleep(99)", "Timeout", 1),
+        ("Bad()", "ValueError.*was ignored here", 30),
+        ("subprocess.Popen(['sleep', '60'])", "are left behind", 30),
+        pytest.param("hang()", "ended with exit status -9", 1, marks=full),
     ],
 )
-def test_each_test_with_ray_has_a_process_of_its_own(end, says, tmp_path):
-    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=f"number == 1 and {end}", seconds=60)
-    assert re.search(rf"test_some.py::test_with_ray\[1\]@ray \(call, .*{says}", shown)
+def test_each_test_with_ray_has_a_process_of_its_own(end, says, timeout, tmp_path):
+    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=f"number == 1 and {end}", timeout=timeout, seconds=60)
+    assert re.search(rf"test_some.py::test_with_ray\[1\]@ray \(call, .*{says}", shown) and "forking.py" not in shown
     assert "2 failed, 34 passed" in summary
     assert [number for number, *_ in with_ray] == ["0", "1", "2", "3", "4"]
     assert len({process for _, process, _ in with_ray}) == 5 and len({parent for *_, parent in with_ray}) == 1

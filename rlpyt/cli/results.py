@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
         if args.add:
             table.add(_read(args.add, table))
+            _say_left_out(table)
         page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table)
         if args.add:
             results.write_table(table, table_path)
@@ -87,9 +88,13 @@ def _read(dirs: list[str], labels: Any) -> Any:
     from rlpyt.experiments import results
 
     table = results.read_runs(dirs, labels)
+    _say_left_out(table)
+    return table
+
+
+def _say_left_out(table: Any) -> None:
     for sentence in table.left_out:
         show(printable(sentence), sys.stderr)
-    return table
 
 
 def _in_docs(*parts: str) -> Path:

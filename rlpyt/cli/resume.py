@@ -242,7 +242,8 @@ def check_gpu(affinity: Mapping[str, Any]) -> None:
     one = affinity["affinity"]
     cuda_idx = one.get("cuda_idx") if isinstance(one, dict) else None
     if isinstance(cuda_idx, int) and cuda_idx >= accelerator.count():
+        another = ", or give the index of another GPU" if accelerator.count() else ""
         raise ValueError(
             f"GPU {cuda_idx} is not visible to this process ({accelerator.why_not_more()}). Resume the run on the CPU, with "
-            "--cuda_idx none, or give the index of another GPU."
+            f"--cuda_idx none{another}."
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -54,6 +55,7 @@ Scales = Mapping[str, tuple[float, float]]  # returns of each task that count as
 OURS = "rlpyt"
 CURVES = "curves.csv"
 _CLASS, _ENV = "class of ", "env."
+_UNSEEDED = -1  # the seed of a run without one, until it gets a number
 _COLUMNS = ("row", "seed", "environment steps", "mean return")
 # What makes a row: two runs of a configuration belong to it if they differ only by their seeds, by these settings, and by which synchronous
 # sampler collects. These say where and how fast something is computed, or what is recorded; results stay the same, but for rounding and
@@ -139,11 +141,11 @@ class Row:
     def put(self, run: Run) -> bool:
         """Add a run, in the place of an earlier one with the same seed that got no further; return whether it counts now.
 
-        A run without any return replaces none.
+        A run without any return replaces none that has some.
         """
 
-        def progress(run: Run) -> tuple[bool, int]:
-            return self.is_complete(run), run.taken
+        def progress(run: Run) -> tuple[bool, bool, int]:
+            return self.is_complete(run), bool(run.returns), run.taken
 
         by_seed = {other.seed: other for other in self.runs}
         counts = run.seed not in by_seed or progress(by_seed[run.seed]) <= progress(run)
@@ -193,7 +195,8 @@ class Table:
             row = self.rows.setdefault(key, dataclasses.replace(new, runs=[]))
             row.n_steps = new.n_steps
             for run in new.runs:
-                row.put(run)
+                if not row.put(run):
+                    self.left_out.append(f"The run of {row.name} with seed {run.seed} is left out: that of the table got further.")
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -268,7 +271,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     """Return the table of all runs in directories.
 
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
-    run_<ID> only. Of two runs with the same seed in a row, the one that got further counts.
+    run_<ID> only. Of two runs with the same seed in a row, the one that got further counts. Runs without a seed get free numbers.
 
     Args:
         dirs: directories of runs or experiments.
@@ -282,7 +285,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     labels = labels or Table()
     table = Table(scales=dict(labels.scales))
     places: dict[str, Path] = {}  # of rows that are no configurations
-    counting: dict[tuple[str, int], Path] = {}  # Directories of runs, by row and seed.
+    found: list[tuple[Row, Run, Path]] = []
     for run_dir in find_runs(dirs):
         path = run_dir / "params.json"
         params = read_params(path) if path.is_file() else {}
@@ -292,24 +295,30 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
             if not is_configuration and places.setdefault(row.key, place) != place:
                 row.name = f"{row.name} in {place}"
             row = table.rows.setdefault(row.key, row)
-            run = _read_run(run_dir, params, unseeded=len(row.runs))
-            other = counting.get((row.key, run.seed))
-            if row.put(run):
-                counting[row.key, run.seed] = run_dir
+            found.append((row, _read_run(run_dir, params), run_dir))
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
+    counting: dict[tuple[str, int], Path] = {}  # Directories of runs, by row and seed.
+    for row, run, run_dir in sorted(found, key=lambda each: each[1].seed == _UNSEEDED):
+        if run.seed == _UNSEEDED:
+            run.seed = next(number for number in itertools.count() if (row.key, number) not in counting)
+        other = counting.get((row.key, run.seed))
+        if row.put(run):
+            counting[row.key, run.seed] = run_dir
         if other is not None:
             kept = counting[row.key, run.seed]
             left = other if kept == run_dir else run_dir
-            table.left_out.append(f"{left} is left out: {kept} is a run of the same settings with the same seed, {run.seed}.")
+            table.left_out.append(
+                f"{left} is left out: {kept}, with the same settings and the same seed, {run.seed}, got as far or further."
+            )
     return table
 
 
-def _read_run(run_dir: Path, params: Mapping[str, Any], unseeded: int) -> Run:
-    """Read a run; `unseeded` is its number if it has no seed."""
+def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
+    """Read a run."""
     record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
     seed = record.get("seed", params.get("seed"))
-    run = Run(seed=unseeded if seed is None else int(seed), steps=[], returns=[], made=_made(record))
+    run = Run(seed=_UNSEEDED if seed is None else int(seed), steps=[], returns=[], made=_made(record))
     if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
         points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
         for steps, return_ in points:

@@ -414,8 +414,11 @@ def test_which_of_two_runs_with_the_same_seed_counts_is_said(tmp_path):
     (row,) = table.rows.values()
     assert [run.returns[-1] for run in row.runs] == [5, 7]
     a, b, c = (str(tmp_path / name / "run_0") for name in "abc")
-    because = "is a run of the same settings with the same seed, 0."
-    assert table.left_out == [f"{b} is left out: {a} {because}", f"{a} is left out: {c} {because}"]
+    because = "with the same settings and the same seed, 0, got as far or further."
+    assert table.left_out == [f"{b} is left out: {a}, {because}", f"{a} is left out: {c}, {because}"]
+    published = results.read_runs([tmp_path / "c"])
+    published.add(results.read_runs([tmp_path / "b"]))
+    assert published.left_out == [f"The run of {row.name} with seed 0 is left out: that of the table got further."]
     assert results.read_runs([tmp_path / "c", tmp_path / "d"]).left_out == []
 
 
@@ -424,6 +427,21 @@ def test_runs_without_params_or_seed_are_numbered(tmp_path):
         (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()
     (row,) = results.read_runs([tmp_path]).rows.values()
     assert [run.seed for run in row.runs] == [0, 1]
+
+
+def test_a_run_without_a_seed_takes_no_place_of_one_with_a_seed(tmp_path):
+    write_run(tmp_path / "a" / "run_0", [1, 2], params_of(seed=None))
+    write_run(tmp_path / "b" / "run_0", [3, 4], params_of(seed=0))
+    table = results.read_runs([tmp_path])
+    (row,) = table.rows.values()
+    assert [(run.seed, run.returns[-1]) for run in row.runs] == [(0, 4), (1, 2)] and table.left_out == []
+
+
+def test_a_run_without_a_return_replaces_none_that_has_some():
+    row = row_of("name")
+    row.put(Run(0, [25], [9.0]))
+    row.put(Run(0, [], [], end=50))
+    assert [run.returns for run in row.runs] == [[9]]
 
 
 @pytest.mark.parametrize("params", [dict(rlpyt=[1]), dict(rlpyt=dict(n_steps="many")), dict(seed="x"), dict(rlpyt=dict(packages=3))])

@@ -18,7 +18,7 @@ from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, parameters_of, unwrap_ddp, update_state_dict
 from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import needs, save__init__args, takes
+from rlpyt.utils.quick_args import arguments_of, needs, save__init__args, takes
 from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_int import SharedInt
 
@@ -94,8 +94,11 @@ class QpgAgent(BaseAgent):
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
     def largest_output(self) -> dict[str, float]:
-        """Return ``{"output_max": ...}``, the largest action, if the policy takes it and `model_kwargs` does not have it; {} otherwise."""
-        takes_it = callable(self.ModelCls) and takes(self.ModelCls, "output_max") and "output_max" not in self.model_kwargs
+        """Return ``{"output_max": ...}``, the largest action, if the policy takes it by this name and `model_kwargs` does not have it.
+
+        A class takes it, too, if it passes ``**kwargs`` on to a base class that does.
+        """
+        takes_it = callable(self.ModelCls) and "output_max" in arguments_of(self.ModelCls) and "output_max" not in self.model_kwargs
         return {"output_max": float(self.env_spaces.action.high[0])} if takes_it else {}
 
     def make_models(self) -> None:

@@ -358,6 +358,22 @@ def test_a_policy_that_passes_its_arguments_on_gets_the_largest_action_too():
     assert make("ddpg", ModelCls=Mine, model_kwargs=dict(hidden_sizes=[4], output_max=0.5)).model._output_max == 0.5
 
 
+def test_a_policy_whose_further_arguments_are_unknown_does_not_get_it():
+    class Mine(torch.nn.Module):
+        def __init__(self, observation_shape, action_size, hidden_sizes):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, action_size)
+
+        def forward(self, observation, prev_action, prev_reward):
+            return self.linear(observation)
+
+    def make_mine(observation_shape, **kwargs):
+        return Mine(observation_shape, **kwargs)
+
+    for name in ("ddpg", "td3"):
+        assert isinstance(make(name, ModelCls=make_mine).model, Mine)
+
+
 def test_vectors_of_bytes_are_no_images():
     agent = make("sac", EnvSpaces(IntBox(0, 256, shape=(128,), dtype="uint8"), FloatBox(-2, 2, (3,))))
     assert agent.step(torch.zeros(2, 128, dtype=torch.uint8), torch.zeros(2, 3), torch.zeros(2)).action.shape == (2, 3)

@@ -24,6 +24,7 @@ RUNS = [  # runner, configuration, sampler instead of its own
     (MinibatchRlEval, "cartpole catdqn", None),
     (MinibatchRl, "cartpole iqn", None),
     (MinibatchRl, "cartpole_without_velocities r2d1", None),
+    (MinibatchRl, "cartpole_without_velocities iqn_r2d1", None),
     (MinibatchRl, "pendulum ddpg", None),
     (MinibatchRlEval, "pendulum td3", None),
     (MinibatchRl, "pendulum sac", None),

@@ -335,16 +335,17 @@ def test_all_models_are_told_what_depends_on_the_spaces(name):
     assert len(told) == 1 + len(agent.settings_names)
 
 
+class OwnPolicy(torch.nn.Module):
+    def __init__(self, observation_shape, action_size, hidden_sizes):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, action_size)
+
+    def forward(self, observation, prev_action, prev_reward):
+        return self.linear(observation)
+
+
 def test_a_policy_of_ones_own_need_not_know_of_the_largest_action():
-    class Mine(torch.nn.Module):
-        def __init__(self, observation_shape, action_size, hidden_sizes):
-            super().__init__()
-            self.linear = torch.nn.Linear(4, action_size)
-
-        def forward(self, observation, prev_action, prev_reward):
-            return self.linear(observation)
-
-    agent = make("ddpg", ModelCls=Mine)
+    agent = make("ddpg", ModelCls=OwnPolicy)
     assert agent.step(*inputs(2)).action.shape == (2, 3)
     assert make("ddpg").model._output_max == 2
 
@@ -359,19 +360,11 @@ def test_a_policy_that_passes_its_arguments_on_gets_the_largest_action_too():
 
 
 def test_a_policy_whose_further_arguments_are_unknown_does_not_get_it():
-    class Mine(torch.nn.Module):
-        def __init__(self, observation_shape, action_size, hidden_sizes):
-            super().__init__()
-            self.linear = torch.nn.Linear(4, action_size)
-
-        def forward(self, observation, prev_action, prev_reward):
-            return self.linear(observation)
-
-    def make_mine(observation_shape, **kwargs):
-        return Mine(observation_shape, **kwargs)
+    def make_policy(observation_shape, **kwargs):
+        return OwnPolicy(observation_shape, **kwargs)
 
     for name in ("ddpg", "td3"):
-        assert isinstance(make(name, ModelCls=make_mine).model, Mine)
+        assert isinstance(make(name, ModelCls=make_policy).model, OwnPolicy)
 
 
 def test_vectors_of_bytes_are_no_images():

@@ -41,7 +41,8 @@ def milliseconds_per_update(name: str, cuda_idx: int | None, graphs: bool, n_ite
     module, _, key = name.partition(":")
     changes = dict(accelerate=dict(cuda_graphs=graphs), algo=OF_ALGO.get(module, {}))
     settings, classes = configuration(module, key, "serial", sections=changes)
-    runner = build(settings, classes, dict(cuda_idx=cuda_idx, set_affinity=False), seed=0)
+    affinity = dict(settings.pop("affinity", {}), cuda_idx=cuda_idx, set_affinity=False)  # Small networks have one thread.
+    runner = build(settings, classes, affinity, seed=0)
     algo, optimize_agent, times = runner.algo, runner.algo.optimize_agent, []
 
     @functools.wraps(optimize_agent)

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         check_counters(run["runner"])
     affinity = new_affinity(opened.record, args.cuda_idx, args.n_parallel)
     if args.script is None:
-        check_gpu(affinity or recorded_affinity(opened.record))
+        check_gpu(affinity.get("affinity", recorded_affinity(opened.record)))
     runner = opened.runner(**affinity)
     if args.n_steps is not None:
         runner.n_steps = int(args.n_steps)
@@ -199,9 +199,9 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     return 0
 
 
-def recorded_affinity(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded affinity of the runner as ``{"affinity": ...}``; see `rlpyt.runners.record`."""
-    return dict(affinity=record.get("runner", {}).get("arguments", {}).get("affinity"))
+def recorded_affinity(record: Mapping[str, Any]) -> Any:
+    """Return the affinity of the runner in the record of a run; None if it has none."""
+    return record.get("runner", {}).get("arguments", {}).get("affinity")
 
 
 def new_affinity(record: Mapping[str, Any], cuda_idx: int | str | None, n_parallel: int | None) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def new_affinity(record: Mapping[str, Any], cuda_idx: int | str | None, n_parall
         changes["workers_cpus"] = list(range(n_parallel))
     if not changes:
         return {}
-    recorded = recorded_affinity(record)["affinity"]
+    recorded = recorded_affinity(record)
     if recorded is None or recorded == AUTO:
         recorded = dict(set_affinity=False)  # "auto" does not bind processes either.
     if not isinstance(recorded, dict) or "optimizer" in recorded:
@@ -231,16 +231,11 @@ def new_affinity(record: Mapping[str, Any], cuda_idx: int | str | None, n_parall
     return dict(affinity={**recorded, **changes})
 
 
-def check_gpu(affinity: Mapping[str, Any]) -> None:
-    """Raise ValueError if a run of one training process is to use a GPU that this process does not see.
-
-    Args:
-        affinity: ``{"affinity": ...}`` of the runner.
-    """
+def check_gpu(affinity: Any) -> None:
+    """Raise ValueError if the affinity of a run with one training process names a GPU that this process does not see."""
     from rlpyt.utils import accelerator
 
-    one = affinity["affinity"]
-    cuda_idx = one.get("cuda_idx") if isinstance(one, dict) else None
+    cuda_idx = affinity.get("cuda_idx") if isinstance(affinity, dict) else None
     if isinstance(cuda_idx, int) and cuda_idx >= accelerator.count():
         another = ", or give the index of another GPU" if accelerator.count() else ""
         raise ValueError(

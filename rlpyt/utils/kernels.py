@@ -363,6 +363,59 @@ def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Quantiles
+# ---------------------------------------------------------------------------------------------------------------------
+@kernel
+def _n_below(values, value):
+    """Return how many of some sorted values [n] are less than `value`."""
+    first, n = 0, values.size
+    while n > 0:
+        half = n // 2
+        if values[_u(first + half)] < value:
+            first, n = first + half + 1, n - half - 1
+        else:
+            n = half
+    return first
+
+
+@kernel
+def quantile_huber(theta, tau, y, kappa, losses, gradient):
+    """Compute losses [n] and their gradients [n,N], see `rlpyt.utils.tensor.quantile_huber`. All arrays are float64.
+
+    Each sum over j is made of four parts of the sorted y_j, in which the Huber loss is linear, quadratic, quadratic and linear. There it takes
+    no more than the number of the y_j, their sum, and the sum of their squares.
+
+    Args:
+        theta, tau: [n,N].
+        y: [m,M], for n / m consecutive rows of `theta` each.
+    """
+    (n, N), (m, M) = theta.shape, y.shape
+    sums, squares = np.zeros(M + 1), np.zeros(M + 1)
+    for r in range(m):
+        values = np.sort(y[r])
+        middle = values[M // 2]  # The sums are more exact when values are small.
+        values -= middle
+        for j in range(M):
+            sums[j + 1] = sums[j] + values[j]
+            squares[j + 1] = squares[j] + values[j] ** 2
+        for k in range(r * (n // m), (r + 1) * (n // m)):
+            loss = 0.0
+            for i in range(N):
+                x = theta[k, i] - middle
+                a, b, c = _n_below(values, x - kappa), _n_below(values, x), _n_below(values, x + kappa)
+                far_below, near_below = x * a - sums[a], x * (b - a) - (sums[b] - sums[a])  # Sums of x - y_j.
+                near_above, far_above = x * (c - b) - (sums[c] - sums[b]), x * (M - c) - (sums[M] - sums[c])
+                squares_below = x * (near_below - (sums[b] - sums[a])) + squares[b] - squares[a]  # Sums of (x - y_j)².
+                squares_above = x * (near_above - (sums[c] - sums[b])) + squares[c] - squares[b]
+                below = kappa * (far_below - 0.5 * kappa * a) + 0.5 * squares_below
+                above = kappa * (-far_above - 0.5 * kappa * (M - c)) + 0.5 * squares_above
+                loss += (1 - tau[k, i]) * below + tau[k, i] * above
+                slope = (1 - tau[k, i]) * (kappa * a + near_below) + tau[k, i] * (near_above - kappa * (M - c))
+                gradient[k, i] = slope / (M * kappa)
+            losses[k] = loss / (M * kappa)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Frames
 # ---------------------------------------------------------------------------------------------------------------------
 # Stored frames are [T*B,F] bytes: row t of environment b is at t * B + b. An observation at row t is C frames from OLDEST to NEWEST: rows

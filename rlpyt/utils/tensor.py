@@ -4,11 +4,15 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from rlpyt.utils.array import _check_same_lead
 from rlpyt.utils.collections import remade
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
 
 
 def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -139,9 +143,36 @@ def quantile_huber(quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Te
     Returns:
         Losses [*].
     """
+    if quantiles.device.type == "cpu":
+        return _QuantileHuber.apply(quantiles, fractions, y, kappa)
     delta = y[..., None, :] - quantiles[..., :, None]  # [*,N,M]
     weights = (fractions[..., None] - (delta.detach() < 0).to(delta.dtype)).abs()
     return (weights * huber(delta, kappa)[0]).mean(dim=-1).sum(dim=-1) / kappa
+
+
+class _QuantileHuber(torch.autograd.Function):
+    """`quantile_huber` on a CPU, which computes sums over pairs of θ_i and y_j from sorted y_j, many times as fast as pair by pair."""
+
+    @staticmethod
+    def forward(ctx: Any, quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Tensor, kappa: float) -> torch.Tensor:
+        lead, (N, M) = quantiles.shape[:-1], (quantiles.shape[-1], y.shape[-1])
+        is_shared = y.dim() > 1 and y.shape[-2] == 1  # Neighbouring rows of θ have the same y, which is then sorted once.
+        y = y.expand(*lead[:-1], 1, M) if is_shared else y.expand(*lead, M)
+        losses, gradient = torch.empty(lead, dtype=torch.float64), torch.empty(*lead, N, dtype=torch.float64)
+        kernels.quantile_huber(*map(_rows, (quantiles, fractions.expand(*lead, N), y)), kappa, losses.view(-1).numpy(), _rows(gradient))
+        ctx.save_for_backward(gradient.to(quantiles.dtype))
+        return losses.to(quantiles.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return grad[..., None] * gradient, None, None, None
+
+
+def _rows(x: torch.Tensor) -> np.ndarray:
+    """Return [*,N] as float64 [n,N], without copying if it is that in memory."""
+    return x.double().reshape(-1, x.shape[-1]).contiguous().numpy(force=True)
 
 
 @functools.cache

@@ -123,6 +123,48 @@ def test_the_loss_and_its_gradient_are_the_formula(kind, double, prioritized, mu
         torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-5)
 
 
+def pair_by_pair(quantiles, fractions, y, kappa):
+    """`quantile_huber` of rows [n,N], [n,N], [n,M]: equations 9 and 10 of Dabney et al."""
+    losses = []
+    for theta_row, tau_row, y_row in zip(quantiles, fractions, y):
+        loss = 0.0
+        for theta, tau in zip(theta_row, tau_row):
+            for each in y_row:
+                delta = each - theta
+                huber = 0.5 * delta**2 if abs(delta) <= kappa else kappa * (abs(delta) - 0.5 * kappa)
+                loss = loss + abs(tau - float(delta < 0)) * huber / kappa / len(y_row)
+        losses.append(loss)
+    return torch.stack(losses)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 7), st.booleans(), st.floats(0.05, 20), st.data())
+def test_the_loss_and_its_gradient_are_those_of_pairs(B, n, N, M, is_shared, kappa, data):
+    """Also with ties, in any order, far from 0, and for several rows of quantiles with the same targets."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    center, unit = data.draw(st.sampled_from([0.0, -700.0, 1e6])), data.draw(st.sampled_from([0.01, 1.0, 30.0]))
+    theta = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, n, N)) / 2 + 1e-3).requires_grad_()
+    tau = torch.from_numpy(rng.random((B, n, N)))
+    y = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, 1 if is_shared else n, M)) / 2)
+    losses = quantile_huber(theta, tau, y, kappa)
+    expected = pair_by_pair(theta.flatten(0, 1), tau.flatten(0, 1), y.expand(B, n, M).flatten(0, 1), kappa)
+    assert losses.shape == (B, n)
+    torch.testing.assert_close(losses.flatten(), expected, rtol=1e-9, atol=1e-9)
+    weights = torch.from_numpy(rng.normal(size=(B, n)))
+    (grad,) = torch.autograd.grad((weights * losses).sum(), theta)
+    (expected_grad,) = torch.autograd.grad((weights.flatten() * expected).sum(), theta)
+    torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("where", ["quantile", "target"])
+def test_the_loss_is_not_finite_if_a_value_is_not(bad, where):
+    theta, y = torch.zeros(2, 3), torch.zeros(2, 4)
+    (theta if where == "quantile" else y)[1, 1] = bad
+    losses = quantile_huber(theta, torch.full((3,), 0.5), y, 1.0)
+    assert losses[0] == 0 and not torch.isfinite(losses[1])
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.floats(0.01, 0.99), st.floats(-1, 4), st.floats(0.05, 3))
 def test_the_loss_and_its_gradient_are_integrals_over_the_distribution_of_the_target(fraction, theta, kappa):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -46,12 +47,14 @@ class BatchRenorm(torch.nn.Module):
         if self.uses_running or not self.training:
             normalized = (x - self.running_mean) * (self.running_var + EPS).rsqrt()
         else:
-            var, mean = torch.var_mean(x, dim=-2, keepdim=True, correction=0)
-            normalized = (x - mean) * (var + EPS).rsqrt()
             with torch.no_grad():
+                values = x.to(self.running_mean.dtype)  # It may be bfloat16.
+                mean = values.mean(dim=-2, keepdim=True)
+                centered = values - mean
+                var = centered.square().mean(dim=-2, keepdim=True)
                 r, d = self._corrections(mean, var)
                 self._count(mean, var)
-            normalized = normalized * r + d
+            return _Renormalized.apply(x, self.weight, self.bias, centered, (var + EPS).rsqrt(), r, d)
         return torch.addcmul(self.bias, normalized, self.weight)
 
     def _corrections(self, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,6 +68,37 @@ class BatchRenorm(torch.nn.Module):
         self.running_mean.lerp_(mean.to(self.running_mean).expand_as(self.running_mean), 1 - MOMENTUM)
         self.running_var.lerp_(var.to(self.running_var).expand_as(self.running_var), 1 - MOMENTUM)
         self.n_batches.add_(1)
+
+
+class _Renormalized(torch.autograd.Function):
+    """Scale and shift ``(x - mean) / std * r + d`` as one node of the graph, with the gradient through mean and std of the batch."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        centered: torch.Tensor,
+        inverse_std: torch.Tensor,
+        r: torch.Tensor,
+        d: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(weight, centered, inverse_std, r, d)
+        ctx.dtype = x.dtype
+        return torch.addcmul(torch.addcmul(bias, weight, d), centered, weight * r * inverse_std)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        weight, centered, inverse_std, r, d = ctx.saved_tensors
+        sum_, correlation = grad.sum(dim=-2, keepdim=True), (grad * centered).sum(dim=-2, keepdim=True) * inverse_std
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            B = centered.shape[-2]
+            grad_x = torch.addcmul(grad - sum_ / B, centered, correlation * inverse_std, value=-1 / B).mul_(weight * r * inverse_std)
+            grad_x = grad_x.sum_to_size(centered.shape).to(ctx.dtype)
+        return grad_x, torch.addcmul(d * sum_, r, correlation), sum_, None, None, None, None
 
 
 @contextmanager

@@ -382,8 +382,8 @@ def _n_below(values, value):
 def quantile_huber(theta, tau, y, kappa, losses, gradient):
     """Compute losses [n] and their gradients [n,N], see `rlpyt.utils.tensor.quantile_huber`. All arrays are float64.
 
-    Each sum over j is made of four parts of the sorted y_j, in which the Huber loss is linear, quadratic, quadratic and linear. There it takes
-    no more than the number of the y_j, their sum, and the sum of their squares.
+    Each sum over j is made of four parts of the sorted y_j, in which the Huber loss is linear, quadratic, quadratic and linear. For a part,
+    the number of the y_j, their sum, and the sum of their squares are enough.
 
     Args:
         theta, tau: [n,N].

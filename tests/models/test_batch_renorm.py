@@ -44,16 +44,29 @@ def test_in_training_the_output_is_the_formula(warm, scale):
     torch.testing.assert_close(layer(x).detach(), reference(x, *state, warm))
 
 
-def test_corrections_are_constants_for_the_gradient():
-    layer, x = make(warm=True), torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    g = torch.randn(5, 3, dtype=torch.float64)
-    (got,) = torch.autograd.grad((copy.deepcopy(layer)(x) * g).sum(), x)
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("lead, is_shared", [((), False), ((2,), False), ((2,), True)])
+def test_gradients_are_those_of_the_formula_with_constant_corrections(lead, is_shared, warm):
+    layer = make(lead=lead, warm=warm)
+    x = (2 * torch.randn(*(() if is_shared else lead), 5, 3, dtype=torch.float64) - 1).requires_grad_()
+    g = torch.randn(*lead, 5, 3, dtype=torch.float64)
+    wanted = (x, layer.weight, layer.bias)
     with torch.no_grad():
-        var, mean = torch.var_mean(x, 0, correction=0)
-        r, d = layer._corrections(mean[None], var[None])
-    normalized = (x - x.mean(0)) / (((x - x.mean(0)) ** 2).mean(0) + EPS).sqrt()
-    (expected,) = torch.autograd.grad((((normalized * r + d) * layer.weight + layer.bias) * g).sum(), x)
-    torch.testing.assert_close(got, expected)
+        var, mean = torch.var_mean(x, -2, correction=0, keepdim=True)
+        r, d = layer._corrections(mean, var)
+    normalized = (x - x.mean(-2, keepdim=True)) / (((x - x.mean(-2, keepdim=True)) ** 2).mean(-2, keepdim=True) + EPS).sqrt()
+    expected = torch.autograd.grad((((normalized * r + d) * layer.weight + layer.bias) * g).sum(), wanted)
+    for got, each in zip(torch.autograd.grad((layer(x) * g).sum(), wanted), expected, strict=True):
+        torch.testing.assert_close(got, each)
+
+
+def test_inputs_in_bfloat16_are_normalized_in_float32():
+    layer, x = make().float(), torch.randn(64, 3)
+    rounded = x.bfloat16().requires_grad_()
+    y = copy.deepcopy(layer)(rounded)
+    torch.testing.assert_close(y, layer(rounded.detach().float()))
+    (grad,) = torch.autograd.grad(y.square().sum(), rounded)
+    assert y.dtype == torch.float32 and grad.dtype == torch.bfloat16
 
 
 def test_running_statistics_follow_slowly_and_replace_those_of_the_batch_elsewhere():

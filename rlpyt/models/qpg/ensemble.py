@@ -61,6 +61,51 @@ class EnsembleLayerNorm(torch.nn.Module):
         return torch.addcmul(self.bias, F.layer_norm(x, x.shape[-1:]), self.weight)
 
 
+class Dropout(torch.nn.Dropout):
+    """`torch.nn.Dropout`, several times as fast on a CPU where few values are dropped: only these take a random number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[*] -> [*]."""
+        drops_few = self.training and 0 < self.p <= FEW and x.device.type == "cpu" and not torch.compiler.is_compiling()
+        return _FewDropped.apply(x, self.p) if drops_few else super().forward(x)
+
+
+FEW = 0.1  # Part of the values up to which this is faster. With half of them, it is as fast as dropout of torch.
+
+
+class _FewDropped(torch.autograd.Function):
+    """Dropout of values at random places, with the other values scaled up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, p: float) -> torch.Tensor:
+        ctx.p, ctx.places = p, places_of_successes(x.numel(), p)
+        return _dropped(x, p, ctx.places)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _dropped(grad, ctx.p, ctx.places), None
+
+
+def _dropped(x: torch.Tensor, p: float, places: torch.Tensor) -> torch.Tensor:
+    y = torch.mul(x, 1 / (1 - p)).contiguous()
+    y.view(-1)[places] = 0
+    return y
+
+
+def places_of_successes(n: int, p: float) -> torch.Tensor:
+    """Draw which of `n` independent trials succeed, each with probability `p`; return their places, int64, in order.
+
+    The distances from one success to the next are geometrically distributed.
+    """
+    n_at_once = int(n * p + 6 * math.sqrt(n * p)) + 1  # So many are enough, but for rare cases.
+    places = torch.zeros(1, dtype=torch.float64)  # Counted from 1. The first is where the first distance begins.
+    while places[-1] <= n:
+        distances = torch.empty(n_at_once, dtype=torch.float64).geometric_(p)
+        places = torch.cat([places, places[-1] + distances.cumsum(0)])
+    return places[1 : torch.searchsorted(places, n, right=True)].long() - 1
+
+
 class QEnsembleModel(Model):
     """n perceptrons for the value of an action, or for quantiles of its return.
 
@@ -100,7 +145,7 @@ class QEnsembleModel(Model):
         layers: list[torch.nn.Module] = [BatchRenorm(sizes[0], (n_critics,))] if batch_renorm else []
         for n_in, n_out in zip(sizes, sizes[1:]):
             layers.append(EnsembleLinear(n_critics, n_in, n_out))
-            layers += [torch.nn.Dropout(dropout)] if dropout else []
+            layers += [Dropout(dropout)] if dropout else []
             layers += [EnsembleLayerNorm(n_critics, n_out)] if layer_norm else []
             layers.append(torch.nn.ReLU())
             layers += [BatchRenorm(n_out, (n_critics,))] if batch_renorm else []

@@ -1,8 +1,11 @@
+import itertools
+from collections import Counter
+
 import pytest
 import torch
 
 from rlpyt.models.batch_renorm import BatchRenorm
-from rlpyt.models.qpg.ensemble import EnsembleLinear, QEnsembleModel
+from rlpyt.models.qpg.ensemble import Dropout, EnsembleLinear, QEnsembleModel, places_of_successes
 from rlpyt.models.qpg.mlp import PiCategoricalMlpModel, PiMlpModel
 
 N, B = 3, 6
@@ -98,3 +101,29 @@ def test_a_policy_of_discrete_actions_has_probabilities(batch_renorm):
     log_pi = model(torch.randn(2, B, 3), None, None)
     assert log_pi.shape == (2, B, 4)
     torch.testing.assert_close(log_pi.exp().sum(-1), torch.ones(2, B))
+
+
+@pytest.mark.parametrize("p", [0.02, 0.3, 0.9])
+def test_every_pattern_of_successes_has_its_probability(p):
+    torch.manual_seed(0)
+    n, n_draws = 3, 4000
+    counts = Counter(tuple(places_of_successes(n, p).tolist()) for _ in range(n_draws))
+    for pattern in (subset for size in range(n + 1) for subset in itertools.combinations(range(n), size)):
+        probability = p ** len(pattern) * (1 - p) ** (n - len(pattern))
+        assert abs(counts.pop(pattern, 0) - n_draws * probability) <= 5 * (n_draws * probability * (1 - probability)) ** 0.5 + 1
+    assert not counts, "no other pattern"
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5])  # Few values and many take different ways.
+def test_dropout_leaves_out_values_and_their_gradients_and_scales_the_others(p):
+    torch.manual_seed(0)
+    layer, x = Dropout(p), torch.rand(4, 50, 300).transpose(1, 2).requires_grad_()
+    with torch.no_grad():
+        x += 1
+    y, g = layer(x), torch.rand(4, 300, 50)
+    dropped = y == 0
+    torch.testing.assert_close(y, torch.where(dropped, 0, x / (1 - p)))
+    torch.testing.assert_close(torch.autograd.grad(y, x, g)[0], torch.where(dropped, 0, g / (1 - p)))
+    assert abs(dropped.sum() - 60_000 * p) < 5 * (60_000 * p * (1 - p)) ** 0.5
+    assert not torch.equal(dropped, layer(x) == 0), "drawn anew"
+    assert torch.equal(layer.eval()(x), x)

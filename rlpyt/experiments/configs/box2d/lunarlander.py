@@ -4,7 +4,7 @@ from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic import cartpole
 
 classes = cartpole.classes
-classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn")}
+classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn", "catdqn", "rainbow")}
 
 
 def landing(config: dict, **sections: dict) -> dict[str, dict]:
@@ -13,6 +13,17 @@ def landing(config: dict, **sections: dict) -> dict[str, dict]:
     return variant(config, env=dict(id="LunarLander-v3"), model=dict(hidden_sizes=[256, 256]), **sections)
 
 
+off_policy = dict(
+    algo=dict(batch_size=128, replay_size=100_000, replay_ratio=32, n_step_return=3, target_update_interval=250, eps_steps=25_000),
+    runner=dict(n_steps=200e3, log_interval_steps=10e3),
+    sampler=dict(batch_T=4, batch_B=4),
+)
+# Atoms 3 apart. Those 12 apart, from -300 to 300, taught an agent to hover until the time limit and not to land (200,000 steps, one seed).
+distribution = dict(V_min=-150, V_max=150)
+catdqn = variant(cartpole.configs["catdqn"], agent=dict(n_atoms=101), algo=distribution)
+# With noise alone, without epsilon, a run was at -142 after 70,000 steps (atoms from -150 to 250).
+rainbow = variant(cartpole.configs["rainbow"], agent=dict(n_atoms=101, eps_init=1.0, eps_final=0.02), algo=distribution)
+
 configs = dict(
     ppo=landing(
         cartpole.configs["ppo"],
@@ -20,10 +31,7 @@ configs = dict(
         runner=dict(n_steps=1e6, log_interval_steps=50e3),
         sampler=dict(batch_T=128, batch_B=16),
     ),
-    dqn=landing(
-        cartpole.configs["dqn"],
-        algo=dict(batch_size=128, replay_size=100_000, replay_ratio=32, n_step_return=3, target_update_interval=250, eps_steps=25_000),
-        runner=dict(n_steps=200e3, log_interval_steps=10e3),
-        sampler=dict(batch_T=4, batch_B=4),
-    ),
+    dqn=landing(cartpole.configs["dqn"], **off_policy),
+    catdqn=landing(catdqn, **off_policy),
+    rainbow=landing(rainbow, **off_policy),
 )

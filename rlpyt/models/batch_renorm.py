@@ -48,7 +48,7 @@ class BatchRenorm(torch.nn.Module):
             normalized = (x - self.running_mean) * (self.running_var + EPS).rsqrt()
         else:
             with torch.no_grad():
-                values = x.to(self.running_mean.dtype)  # It may be bfloat16.
+                values = x.to(torch.promote_types(x.dtype, self.running_mean.dtype))  # Under autocast, x may be bfloat16.
                 mean = values.mean(dim=-2, keepdim=True)
                 centered = values - mean
                 var = centered.square().mean(dim=-2, keepdim=True)
@@ -71,7 +71,10 @@ class BatchRenorm(torch.nn.Module):
 
 
 class _Renormalized(torch.autograd.Function):
-    """Scale and shift ``(x - mean) / std * r + d`` as one node of the graph, with the gradient through mean and std of the batch."""
+    """Scale and shift ``(x - mean) / std * r + d`` as one node of the graph, with the gradient through mean and std of the batch.
+
+    There is no second derivative.
+    """
 
     @staticmethod
     def forward(
@@ -85,7 +88,6 @@ class _Renormalized(torch.autograd.Function):
         d: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(weight, centered, inverse_std, r, d)
-        ctx.dtype = x.dtype
         return torch.addcmul(torch.addcmul(bias, weight, d), centered, weight * r * inverse_std)
 
     @staticmethod
@@ -95,9 +97,8 @@ class _Renormalized(torch.autograd.Function):
         sum_, correlation = grad.sum(dim=-2, keepdim=True), (grad * centered).sum(dim=-2, keepdim=True) * inverse_std
         grad_x = None
         if ctx.needs_input_grad[0]:
-            B = centered.shape[-2]
+            B = max(centered.shape[-2], 1)
             grad_x = torch.addcmul(grad - sum_ / B, centered, correlation * inverse_std, value=-1 / B).mul_(weight * r * inverse_std)
-            grad_x = grad_x.sum_to_size(centered.shape).to(ctx.dtype)
         return grad_x, torch.addcmul(d * sum_, r, correlation), sum_, None, None, None, None
 
 

@@ -380,30 +380,36 @@ def _n_below(values, value):
 
 @kernel
 def quantile_huber(theta, tau, y, kappa, losses, gradient):
-    """Compute losses [n] and their gradients [n,N], see `rlpyt.utils.tensor.quantile_huber`. All arrays are float64.
+    """Write losses and their gradients, see `rlpyt.utils.tensor.quantile_huber`. All arrays are float64.
 
     Each sum over j is made of four parts of the sorted y_j, in which the Huber loss is linear, quadratic, quadratic and linear. For a part,
     the number of the y_j, their sum, and the sum of their squares are enough.
 
     Args:
         theta, tau: [n,N].
-        y: [m,M], for n / m consecutive rows of `theta` each.
+        y: [m,M]; each of its rows is for n / m consecutive rows of `theta`.
+        losses: [n], written.
+        gradient: [n,N], written: NaN where the loss is not finite.
     """
     (n, N), (m, M) = theta.shape, y.shape
-    sums, squares = np.zeros(M + 1), np.zeros(M + 1)
+    sums, squares = np.empty(M + 1), np.empty(M + 1)  # Of the values from the middle up to each one.
     for r in range(m):
         values = np.sort(y[r])
-        middle = values[M // 2]  # The sums are more exact when values are small.
-        values -= middle
-        for j in range(M):
+        middle = values[M // 2]
+        values -= middle  # Squares of small numbers lose fewer digits.
+        sums[M // 2] = squares[M // 2] = 0
+        for j in range(M // 2, M):
             sums[j + 1] = sums[j] + values[j]
             squares[j + 1] = squares[j] + values[j] ** 2
+        for j in range(M // 2 - 1, -1, -1):
+            sums[j] = sums[j + 1] - values[j]
+            squares[j] = squares[j + 1] - values[j] ** 2
         for k in range(r * (n // m), (r + 1) * (n // m)):
             loss = 0.0
             for i in range(N):
                 x = theta[k, i] - middle
-                a, b, c = _n_below(values, x - kappa), _n_below(values, x), _n_below(values, x + kappa)
-                far_below, near_below = x * a - sums[a], x * (b - a) - (sums[b] - sums[a])  # Sums of x - y_j.
+                a, b, c = _n_below(values, x - kappa), _n_below(values, x), _n_below(values, x + kappa)  # Borders of the parts.
+                far_below, near_below = x * a - (sums[a] - sums[0]), x * (b - a) - (sums[b] - sums[a])  # Sums of x - y_j.
                 near_above, far_above = x * (c - b) - (sums[c] - sums[b]), x * (M - c) - (sums[M] - sums[c])
                 squares_below = x * (near_below - (sums[b] - sums[a])) + squares[b] - squares[a]  # Sums of (x - y_j)².
                 squares_above = x * (near_above - (sums[c] - sums[b])) + squares[c] - squares[b]
@@ -412,7 +418,11 @@ def quantile_huber(theta, tau, y, kappa, losses, gradient):
                 loss += (1 - tau[k, i]) * below + tau[k, i] * above
                 slope = (1 - tau[k, i]) * (kappa * a + near_below) + tau[k, i] * (near_above - kappa * (M - c))
                 gradient[k, i] = slope / (M * kappa)
+            if loss < 0:  # By rounding.
+                loss = 0.0
             losses[k] = loss / (M * kappa)
+            if not np.isfinite(loss):
+                gradient[k] = np.nan
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.distributions.epsilon_greedy import masked_q
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import POSITIVE, checked
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import quantile_huber, select_at_indexes
 
 
@@ -38,7 +38,7 @@ class QuantileDQN(DQN):
         "or MlpQrDqnAgent of rlpyt.agents.dqn"
     )
 
-    @checked(delta_clip=POSITIVE)
+    @checked(delta_clip=Number(0, above=True, finite=True))
     def __init__(
         self,
         *,

@@ -10,7 +10,7 @@ from rlpyt.algos.dqn.dqn import clipped_errors
 from rlpyt.algos.dqn.quantile_dqn import masked_means
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import POSITIVE, checked
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import quantile_huber, select_at_indexes
 
 
@@ -34,7 +34,7 @@ class QuantileR2D1(R2D1):
         "MlpIqnR2d1Agent, AtariQrR2d1Agent or MlpQrR2d1Agent of rlpyt.agents.dqn"
     )
 
-    @checked(delta_clip=POSITIVE)
+    @checked(delta_clip=Number(0, above=True, finite=True))
     def __init__(self, *, delta_clip: float = 1.0, munchausen: bool = False, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)

@@ -16,6 +16,11 @@ from rlpyt.models.utils import Model
 from rlpyt.utils.settings import COUNT, Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
+# Where torch's dropout takes longer than `Dropout`: at a rate of 0.01, 1.1 ms instead of 0.5 ms for 131,072 values, but 0.08 ms instead of
+# 0.16 ms for 4,096; at a rate of 0.5 as long.
+FEW = 0.1  # part of the values
+MANY = 2**15  # values
+
 
 class EnsembleLinear(torch.nn.Module):
     """n linear layers as one batched product; each is initialized like `torch.nn.Linear`.
@@ -62,46 +67,43 @@ class EnsembleLayerNorm(torch.nn.Module):
 
 
 class Dropout(torch.nn.Dropout):
-    """`torch.nn.Dropout`, several times as fast on a CPU where few values are dropped: only these take a random number."""
+    """`torch.nn.Dropout`, which on a CPU draws random numbers only for the values to drop, if these are few of many."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[*] -> [*]."""
-        drops_few = self.training and 0 < self.p <= FEW and x.device.type == "cpu" and not torch.compiler.is_compiling()
-        return _FewDropped.apply(x, self.p) if drops_few else super().forward(x)
+        drops_few = self.training and 0 < self.p <= FEW and x.numel() >= MANY and x.device.type == "cpu"
+        if not drops_few or self.inplace or torch.compiler.is_compiling():
+            return super().forward(x)
+        return _Dropped.apply(x, self.p, places_of_successes(x.numel(), self.p))
 
 
-FEW = 0.1  # Part of the values up to which this is faster. With half of them, it is as fast as dropout of torch.
-
-
-class _FewDropped(torch.autograd.Function):
-    """Dropout of values at random places, with the other values scaled up."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, p: float) -> torch.Tensor:
-        ctx.p, ctx.places = p, places_of_successes(x.numel(), p)
-        return _dropped(x, p, ctx.places)
+class _Dropped(torch.autograd.Function):
+    """Values with zeros in some places, and scaled up elsewhere, as dropout with probability p does."""
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _dropped(grad, ctx.p, ctx.places), None
+    def forward(ctx: Any, x: torch.Tensor, p: float, places: torch.Tensor) -> torch.Tensor:
+        ctx.p, ctx.places = p, places
+        y = torch.mul(x, 1 / (1 - p)).contiguous()
+        y.view(-1)[places] = 0
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _Dropped.apply(grad, ctx.p, ctx.places), None, None
 
 
-def _dropped(x: torch.Tensor, p: float, places: torch.Tensor) -> torch.Tensor:
-    y = torch.mul(x, 1 / (1 - p)).contiguous()
-    y.view(-1)[places] = 0
-    return y
-
-
-def places_of_successes(n: int, p: float) -> torch.Tensor:
+def places_of_successes(n: int, p: float, n_at_once: int | None = None) -> torch.Tensor:
     """Draw which of `n` independent trials succeed, each with probability `p`; return their places, int64, in order.
 
     The distances from one success to the next are geometrically distributed.
+
+    Args:
+        n_at_once: distances to draw in one round; None for so many that one round is nearly always enough.
     """
-    n_at_once = int(n * p + 6 * math.sqrt(n * p)) + 1  # So many are enough, but for rare cases.
-    places = torch.zeros(1, dtype=torch.float64)  # Counted from 1. The first is where the first distance begins.
+    n_at_once = n_at_once or int(n * p + 6 * math.sqrt(n * p)) + 1  # Six standard deviations more than the mean.
+    places = torch.zeros(1, dtype=torch.float64, device="cpu")  # Counted from 1. The first distance begins at 0.
     while places[-1] <= n:
-        distances = torch.empty(n_at_once, dtype=torch.float64).geometric_(p)
+        distances = torch.empty(n_at_once, dtype=torch.float64, device="cpu").geometric_(p)
         places = torch.cat([places, places[-1] + distances.cumsum(0)])
     return places[1 : torch.searchsorted(places, n, right=True)].long() - 1
 

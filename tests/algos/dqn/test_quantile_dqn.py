@@ -1,8 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import full, learning
 
@@ -16,6 +18,7 @@ from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.prioritized import SamplesFromReplayPri
 from rlpyt.samplers.collections import BatchSpec
+from rlpyt.utils import tensor
 from rlpyt.utils.tensor import quantile_huber
 
 EXAMPLES = dict(observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None)
@@ -137,18 +140,32 @@ def pair_by_pair(quantiles, fractions, y, kappa):
     return torch.stack(losses)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 7), st.booleans(), st.floats(0.05, 20), st.data())
-def test_the_loss_and_its_gradient_are_those_of_pairs(B, n, N, M, is_shared, kappa, data):
+@pytest.fixture(params=["pairs", "sorted"])
+def way(request, monkeypatch):
+    """Each way in which losses are computed: for few pairs and other devices, and for many pairs on a CPU."""
+    is_sorted = request.param == "sorted"
+    monkeypatch.setattr(tensor, "MANY_PAIRS", 0 if is_sorted else math.inf)
+    monkeypatch.delattr(tensor, "_over_pairs" if is_sorted else "_OverSorted")  # The other way is not taken.
+
+
+FAR = [(0.0, 0.01), (0.0, 30.0), (-700.0, 1.0), (1e6, 1.0)]  # Center and unit of all values.
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 7), st.booleans(), st.sampled_from([0.05, 1, 20]), st.data())
+def test_the_loss_and_its_gradient_are_those_of_pairs(way, B, n, N, M, is_shared, kappa, data):
     """Also with ties, in any order, far from 0, and for several rows of quantiles with the same targets."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    center, unit = data.draw(st.sampled_from([0.0, -700.0, 1e6])), data.draw(st.sampled_from([0.01, 1.0, 30.0]))
-    theta = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, n, N)) / 2 + 1e-3).requires_grad_()
+    center, unit = data.draw(st.sampled_from(FAR))
+    offset = data.draw(st.sampled_from([0.0, 1e-3]))  # Without one, quantiles tie with targets.
+    theta = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, n, N)) / 2 + offset).requires_grad_()
     tau = torch.from_numpy(rng.random((B, n, N)))
-    y = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, 1 if is_shared else n, M)) / 2)
+    y = torch.from_numpy(center + unit * rng.integers(-3, 4, (B, M, 1 if is_shared else n)) / 2).mT  # Not contiguous.
     losses = quantile_huber(theta, tau, y, kappa)
-    expected = pair_by_pair(theta.flatten(0, 1), tau.flatten(0, 1), y.expand(B, n, M).flatten(0, 1), kappa)
     assert losses.shape == (B, n)
+    if B == 0:
+        return
+    expected = pair_by_pair(theta.flatten(0, 1), tau.flatten(0, 1), y.expand(B, n, M).flatten(0, 1), kappa)
     torch.testing.assert_close(losses.flatten(), expected, rtol=1e-9, atol=1e-9)
     weights = torch.from_numpy(rng.normal(size=(B, n)))
     (grad,) = torch.autograd.grad((weights * losses).sum(), theta)
@@ -156,13 +173,45 @@ def test_the_loss_and_its_gradient_are_those_of_pairs(B, n, N, M, is_shared, kap
     torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("shapes", ["N M", "N 1M", "1N BM", "B1N BnM", "BnN M", "BnN 1nM", "BnN 11M"])
+def test_leading_dimensions_are_broadcast(way, shapes):
+    sizes = {"B": 2, "n": 3, "N": 4, "M": 5, "1": 1}
+    rng = np.random.default_rng(0)
+    theta, y = (torch.from_numpy(rng.normal(size=[sizes[name] for name in shape])) for shape in shapes.split())
+    tau = torch.from_numpy(rng.random(4))
+    lead = torch.broadcast_shapes(theta.shape[:-1], y.shape[:-1])
+    rows = [each.expand(*lead, -1).reshape(-1, each.shape[-1]) for each in (theta, tau, y)]
+    torch.testing.assert_close(quantile_huber(theta, tau, y, 1.0), pair_by_pair(*rows, 1.0).view(lead))
+    theta.requires_grad_()
+    (grad,) = torch.autograd.grad(quantile_huber(theta, tau, y, 1.0).sum(), theta)
+    (expected,) = torch.autograd.grad(pair_by_pair(theta.expand(*lead, -1).reshape(-1, 4), *rows[1:], 1.0).sum(), theta)
+    torch.testing.assert_close(grad, expected)
+
+
+def test_losses_have_the_most_exact_dtype_of_all(way):
+    theta, tau, y = (torch.rand(2, 3, dtype=dtype) for dtype in (torch.bfloat16, torch.float32, torch.bfloat16))
+    for each in ((theta, tau, y), (theta.float(), tau, y.double())):
+        losses = quantile_huber(*each, 1.0)
+        assert losses.dtype == torch.promote_types(each[1].dtype, each[2].dtype)
+        torch.testing.assert_close(losses.double(), pair_by_pair(*(x.double() for x in each), 1.0), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["quantile", "target"])
-def test_the_loss_is_not_finite_if_a_value_is_not(bad, where):
+def test_the_loss_is_not_finite_if_a_value_is_not(way, bad, where):
     theta, y = torch.zeros(2, 3), torch.zeros(2, 4)
     (theta if where == "quantile" else y)[1, 1] = bad
-    losses = quantile_huber(theta, torch.full((3,), 0.5), y, 1.0)
-    assert losses[0] == 0 and not torch.isfinite(losses[1])
+    losses = quantile_huber(theta.requires_grad_(), torch.full((3,), 0.5), y, 1.0)
+    (grad,) = torch.autograd.grad(losses.sum(), theta)
+    assert losses[0] == 0 and not torch.isfinite(losses[1]) and torch.equal(grad[0], torch.zeros(3))
+    assert not np.isnan(bad) or grad[1, 1].isnan()
+
+
+def test_a_target_far_away_does_not_blur_the_others(way):
+    theta = torch.tensor([[0.5, 1.5]], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([[-1e16, 0, 1, 2, 3]], dtype=torch.float64)
+    (grad,) = torch.autograd.grad(quantile_huber(theta, torch.tensor([0.5]), y, 1.0).sum(), theta)
+    torch.testing.assert_close(grad, torch.tensor([[-0.1, 0.1]], dtype=torch.float64))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)

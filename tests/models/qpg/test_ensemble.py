@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rlpyt.models.batch_renorm import BatchRenorm
+from rlpyt.models.qpg import ensemble
 from rlpyt.models.qpg.ensemble import Dropout, EnsembleLinear, QEnsembleModel, places_of_successes
 from rlpyt.models.qpg.mlp import PiCategoricalMlpModel, PiMlpModel
 
@@ -104,26 +105,36 @@ def test_a_policy_of_discrete_actions_has_probabilities(batch_renorm):
 
 
 @pytest.mark.parametrize("p", [0.02, 0.3, 0.9])
-def test_every_pattern_of_successes_has_its_probability(p):
+@pytest.mark.parametrize("n_at_once", [1, None])  # Rounds of one distance, and nearly always one round.
+def test_every_pattern_of_successes_has_its_probability(p, n_at_once):
     torch.manual_seed(0)
     n, n_draws = 3, 4000
-    counts = Counter(tuple(places_of_successes(n, p).tolist()) for _ in range(n_draws))
+    counts = Counter(tuple(places_of_successes(n, p, n_at_once).tolist()) for _ in range(n_draws))
     for pattern in (subset for size in range(n + 1) for subset in itertools.combinations(range(n), size)):
         probability = p ** len(pattern) * (1 - p) ** (n - len(pattern))
         assert abs(counts.pop(pattern, 0) - n_draws * probability) <= 5 * (n_draws * probability * (1 - probability)) ** 0.5 + 1
     assert not counts, "no other pattern"
 
 
-@pytest.mark.parametrize("p", [0.01, 0.1, 0.5])  # Few values and many take different ways.
-def test_dropout_leaves_out_values_and_their_gradients_and_scales_the_others(p):
+@pytest.mark.parametrize("p, n, is_ours", [(0.01, 60_000, True), (0.1, 60_000, True), (0.5, 60_000, False), (0.01, 600, False)])
+def test_dropout_leaves_out_values_and_their_gradients_and_scales_the_others(p, n, is_ours, monkeypatch):
     torch.manual_seed(0)
-    layer, x = Dropout(p), torch.rand(4, 50, 300).transpose(1, 2).requires_grad_()
-    with torch.no_grad():
-        x += 1
-    y, g = layer(x), torch.rand(4, 300, 50)
+    sizes, draw = [], ensemble.places_of_successes
+    monkeypatch.setattr(ensemble, "places_of_successes", lambda n, p: sizes.append(n) or draw(n, p))
+    layer, x = Dropout(p), (torch.rand(4, 50, n // 200) + 1).transpose(1, 2).requires_grad_()
+    y, g = layer(x), torch.rand(4, n // 200, 50)
+    assert sizes == [n] * is_ours
     dropped = y == 0
     torch.testing.assert_close(y, torch.where(dropped, 0, x / (1 - p)))
     torch.testing.assert_close(torch.autograd.grad(y, x, g)[0], torch.where(dropped, 0, g / (1 - p)))
-    assert abs(dropped.sum() - 60_000 * p) < 5 * (60_000 * p * (1 - p)) ** 0.5
+    assert abs(dropped.sum() - n * p) < 5 * (n * p * (1 - p)) ** 0.5
     assert not torch.equal(dropped, layer(x) == 0), "drawn anew"
     assert torch.equal(layer.eval()(x), x)
+
+
+def test_dropout_can_be_differentiated_twice():
+    layer, x = Dropout(0.01), torch.rand(2**15, dtype=torch.float64, requires_grad=True)
+    y = layer(x)
+    (grad,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(grad.sum(), x)
+    torch.testing.assert_close(second, torch.where(y == 0, 0, 6 * x / 0.99**3))

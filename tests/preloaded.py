@@ -59,7 +59,8 @@ class _Parent:
 
     def __init__(self):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
-        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Without a buffer: a second line in it, read together with the first one, would be invisible to `select`.
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         process = subprocess.Popen([sys.executable, __file__], env=environment, start_new_session=True, **pipes)
         self._requests, self._replies = process.stdin, process.stdout
         process.wait()  # It has forked.
@@ -69,7 +70,6 @@ class _Parent:
 
     def send(self, request):
         self._requests.write(json.dumps(request).encode() + b"\n")
-        self._requests.flush()
         self._child = self._read(_START)
 
     def receive(self, timeout):

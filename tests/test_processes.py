@@ -1,11 +1,14 @@
 """Runs of all tests end, and name what failed, also when a process of tests dies or hangs where Python cannot interrupt it."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import preloaded
 import pytest
 from tiers import full, processes
 
@@ -102,3 +105,14 @@ def test_a_test_with_ray_that_dies_in_c_code_runs_once_more(always, tmp_path):
     assert ("test_some.py::test_with_ray[1]@ray (call, " in shown and "ended with exit status -6" in shown) == always
     assert ("2 failed, 34 passed" if always else "1 failed, 35 passed") in summary
     assert [number for number, *_ in with_ray] == ["0", "1", "1", "2", "3", "4"]
+
+
+@full
+def test_a_script_may_end_before_the_number_of_its_process_is_read(tmp_path):
+    script, outputs = tmp_path / "nothing.py", [str(tmp_path / name) for name in ("stdout", "stderr")]
+    script.write_text("")
+    parent = preloaded._Parent()
+    request = dict(args=[str(script)], outputs=outputs, environment=dict(os.environ), cwd=str(tmp_path))
+    parent._requests.write(json.dumps(request).encode() + b"\n")
+    time.sleep(3)  # Both lines have arrived.
+    assert parent._read(60) > 1 and parent.receive(60) == 0

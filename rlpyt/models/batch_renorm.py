@@ -46,16 +46,15 @@ class BatchRenorm(torch.nn.Module):
         """[*lead,B,size], or [B,size] for all of an ensemble -> [*lead,B,size]."""
         if self.uses_running or not self.training:
             normalized = (x - self.running_mean) * (self.running_var + EPS).rsqrt()
-        else:
-            with torch.no_grad():
-                values = x.to(torch.promote_types(x.dtype, self.running_mean.dtype))  # Under autocast, x may be bfloat16.
-                mean = values.mean(dim=-2, keepdim=True)
-                centered = values - mean
-                var = centered.square().mean(dim=-2, keepdim=True)
-                r, d = self._corrections(mean, var)
-                self._count(mean, var)
-            return _Renormalized.apply(x, self.weight, self.bias, centered, (var + EPS).rsqrt(), r, d)
-        return torch.addcmul(self.bias, normalized, self.weight)
+            return torch.addcmul(self.bias, normalized, self.weight)
+        with torch.no_grad():
+            values = x.to(torch.promote_types(x.dtype, self.running_mean.dtype))  # Under autocast, x may be bfloat16.
+            mean = values.mean(dim=-2, keepdim=True)
+            centered = values - mean
+            var = centered.square().mean(dim=-2, keepdim=True)
+            r, d = self._corrections(mean, var)
+            self._count(mean, var)
+        return _Renormalized.apply(x, self.weight, self.bias, centered, (var + EPS).rsqrt(), r, d)
 
     def _corrections(self, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         running_std = (self.running_var + EPS).sqrt()

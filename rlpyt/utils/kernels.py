@@ -366,19 +366,6 @@ def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
 # Quantiles
 # ---------------------------------------------------------------------------------------------------------------------
 @kernel
-def _n_below(values, value):
-    """Return how many of some sorted values [n] are less than `value`."""
-    first, n = 0, values.size
-    while n > 0:
-        half = n // 2
-        if values[_u(first + half)] < value:
-            first, n = first + half + 1, n - half - 1
-        else:
-            n = half
-    return first
-
-
-@kernel
 def quantile_huber(theta, tau, y, kappa, losses, gradient):
     """Write losses and their gradients, see `rlpyt.utils.tensor.quantile_huber`. All arrays are float64.
 
@@ -408,7 +395,8 @@ def quantile_huber(theta, tau, y, kappa, losses, gradient):
             loss = 0.0
             for i in range(N):
                 x = theta[k, i] - middle
-                a, b, c = _n_below(values, x - kappa), _n_below(values, x), _n_below(values, x + kappa)  # Borders of the parts.
+                a, b = np.searchsorted(values, x - kappa), np.searchsorted(values, x)  # The parts are values[:a], values[a:b],
+                c = np.searchsorted(values, x + kappa)  # values[b:c] and values[c:].
                 far_below, near_below = x * a - (sums[a] - sums[0]), x * (b - a) - (sums[b] - sums[a])  # Sums of x - y_j.
                 near_above, far_above = x * (c - b) - (sums[c] - sums[b]), x * (M - c) - (sums[M] - sums[c])
                 squares_below = x * (near_below - (sums[b] - sums[a])) + squares[b] - squares[a]  # Sums of (x - y_j)².

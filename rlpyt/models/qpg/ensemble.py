@@ -16,8 +16,8 @@ from rlpyt.models.utils import Model
 from rlpyt.utils.settings import COUNT, Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
-# Where torch's dropout takes longer than `Dropout`: at a rate of 0.01, 1.1 ms instead of 0.5 ms for 131,072 values, but 0.08 ms instead of
-# 0.16 ms for 4,096; at a rate of 0.5 as long.
+# Up to this rate, and from this number of values on, `Dropout` is faster on a CPU than torch's. Forwards and backwards, 131,072 values at a
+# rate of 0.01 take 0.5 ms instead of 1.1 ms, and 4,096 values 0.16 ms instead of 0.08 ms. At a rate of 0.5 both are equally fast.
 FEW = 0.1  # part of the values
 MANY = 2**15  # values
 

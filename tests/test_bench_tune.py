@@ -34,3 +34,11 @@ def test_no_return_of_a_task_is_below_its_worst(capsys):
     studies = [study(bench_tune.THEIRS, -1600, task="pendulum_sac"), study(bench_tune.THEIRS, task="pendulum_sac")]
     bench_tune.summary("pendulum_sac", studies)
     assert "-2427.5" in capsys.readouterr().out
+
+
+def test_the_summary_tells_what_resuming_saved(capsys):
+    costs = dict(busy_share=0.96, steps_taken=60, steps_if_restarting=80)
+    without_a_run = dict(busy_share=None, steps_taken=0, steps_if_restarting=0)
+    bench_tune.summary("cartpole_ppo", [study(bench_tune.OURS, 500) | costs | more for more in ({}, dict(steps_taken=20), without_a_run)])
+    out = capsys.readouterr().out
+    assert "slots busy 96% to 96% of the time" in out and "80 environment steps, 25% to 75% fewer than" in out

@@ -18,6 +18,7 @@ from rlpyt.models.qpg.ensemble import QEnsembleModel
 from rlpyt.models.qpg.mlp import PiCategoricalMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.masked import split
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, checked
 
@@ -97,6 +98,17 @@ class EnsembleAgent(QpgAgent):
     def target_q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
         """Return what `q` does, by the target network."""
         return self.target_q_model(*self._to_device((split(observation)[0], prev_action, prev_reward, *action)))
+
+    @torch.no_grad()
+    def target_q_of(self, critics: torch.Tensor, *inputs: Any) -> torch.Tensor | None:
+        """Return what `target_q` does for `inputs`, of the critics with indexes [m] alone: [*lead,m,...].
+
+        Return None if `target_q` or a part of the model is a user's: then all critics must be computed.
+        """
+        if not is_of_rlpyt(self.target_q) or not QEnsembleModel.computes_few(self.target_q_model):
+            return None
+        observation, *others = inputs
+        return self.target_q_model(*self._to_device((split(observation)[0], *others)), critics=critics)
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return what the algorithm needs of the policy, with gradient."""

@@ -69,6 +69,10 @@ class CompletedQAgent(Completed):
         """Return `pi` of `inputs`, and that of `target_inputs` without gradient, if one pass can compute both. The default cannot."""
         return None
 
+    def target_q_of(self, critics: torch.Tensor, *inputs: Any) -> torch.Tensor | None:
+        """Return what `target_q` does, of the critics with indexes [m] alone: [n,m,...]. Return None, as the default does, if it cannot."""
+        return None
+
 
 def every_tenth(value: torch.Tensor | Counted) -> Any:
     """Return every tenth row of values to log."""

@@ -18,7 +18,7 @@ import torch
 
 from rlpyt.agents.base import action_mask
 from rlpyt.algos.hyperparameters import Needs, check_effects
-from rlpyt.algos.qpg.base import LOGGED_STRIDE
+from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.models.batch_renorm import has_batch_renorm
@@ -211,18 +211,38 @@ class EnsembleSAC(SAC):
         return self._target_entropy
 
     def q_and_next_q(self, samples: Any, action: tuple, next_action: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return outputs of the critics at `agent_inputs`, and, without gradient, those for targets at `target_inputs`."""
+        """Return outputs of the critics at `agent_inputs`, and, without gradient, those for targets at `target_inputs`.
+
+        The latter are those of all critics or of `n_target_critics` drawn ones, see `target_q`.
+        """
         agent = self.agent
         if agent.target_networks:
-            return agent.q(*samples.agent_inputs, *action), agent.target_q(*samples.target_inputs, *next_action)
+            return agent.q(*samples.agent_inputs, *action), self.target_q(*samples.target_inputs, *next_action)
         both = _concatenated((tuple(samples.agent_inputs), action), (tuple(samples.target_inputs), next_action))
         q, next_q = agent.q(*both[0], *both[1]).chunk(2)
         return q, next_q.detach()
 
+    def target_q(self, *inputs: Any) -> torch.Tensor:
+        """Return outputs [n,m,...] of `n_target_critics` critics of the target networks, drawn for the whole batch.
+
+        Return those of all critics if targets take all, or if a user's `q_and_target` or `least` expects all.
+        """
+        agent = self.agent
+        if self.n_target_critics in (None, agent.n_critics) or not self.trains_by("q_and_target", "least"):
+            return agent.target_q(*inputs)
+        critics = self.drawn_critics(agent.n_critics)
+        few = CompletedQAgent(agent).target_q_of(critics, *inputs)
+        return agent.target_q(*inputs)[:, critics] if few is None else few
+
+    def drawn_critics(self, n: int) -> torch.Tensor:
+        """Draw `n_target_critics` of n critics for the whole batch; return their indexes."""
+        assert self.n_target_critics is not None
+        return torch.rand(n, device=self.agent.device).topk(self.n_target_critics).indices
+
     def least(self, q: torch.Tensor) -> torch.Tensor:
-        """Return the minimum [n,...] over `n_target_critics` critics, drawn for the whole batch, of values [n,n_critics,...]."""
+        """Return the minimum [n,...] over critics of values [n,n_critics,...]. If there are more than `n_target_critics`, draw so many."""
         if self.n_target_critics not in (None, q.shape[1]):
-            q = q[:, torch.rand(q.shape[1], device=q.device).topk(self.n_target_critics).indices]
+            q = q[:, self.drawn_critics(q.shape[1])]
         return q.amin(dim=1)
 
     def discounted(self, samples: Any, value: torch.Tensor) -> torch.Tensor:

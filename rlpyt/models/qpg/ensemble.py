@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -154,10 +155,31 @@ class QEnsembleModel(Model):
         layers.append(EnsembleOutputLinear(n_critics, sizes[-1], math.prod(self.output_shape)))
         self.mlp = torch.nn.Sequential(*layers)
 
-    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor | None = None) -> torch.Tensor:
-        """Values [T,B,n_critics,*rest]; rest is (n_quantiles), (output_size), (output_size, n_quantiles) or ()."""
+    def forward(
+        self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor | None = None, critics: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Values [T,B,n_critics,*rest]; rest is (n_quantiles), (output_size), (output_size, n_quantiles) or ().
+
+        If `critics` are given, indexes [m], only these m critics are computed: [T,B,m,*rest]. The model must allow it, see `computes_few`.
+        In training, running statistics of batch renormalization stay as they are.
+        """
         x, lead_dims = self.observation(observation)
         if action is not None:
             x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
-        values = self.mlp(x).transpose(0, 1)  # [T*B,n_critics,outputs]
+        values = self.mlp(x) if critics is None else torch.func.functional_call(self.mlp, _of_critics(self.mlp, critics), x)
+        values = values.transpose(0, 1)  # [T*B,n_critics,outputs]
         return restore_leading_dims(values.reshape(*values.shape[:2], *self.output_shape), *lead_dims)
+
+    @staticmethod
+    def computes_few(model: Any) -> bool:
+        """Return whether a model takes `critics`: it is of this very class, and parameters of each of its layers are [n_critics,...]."""
+        return type(model) is QEnsembleModel and all(type(layer) in _LAYERS for layer in model.mlp.modules())
+
+
+# The layers of `QEnsembleModel`. A user may have replaced some by others.
+_LAYERS = (torch.nn.Sequential, torch.nn.ReLU, EnsembleLinear, EnsembleOutputLinear, EnsembleLayerNorm, Dropout, BatchRenorm)
+
+
+def _of_critics(mlp: torch.nn.Module, critics: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the parameters and statistics of some critics. All of them are [n_critics,...], except the count of batches, which stays."""
+    return {name: x[critics] for name, x in chain(mlp.named_parameters(), mlp.named_buffers()) if x.dim()}

@@ -14,7 +14,7 @@ from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.models.batch_renorm import BatchRenorm
-from rlpyt.models.qpg.ensemble import EnsembleLayerNorm, EnsembleLinear
+from rlpyt.models.qpg.ensemble import EnsembleLayerNorm, EnsembleLinear, QEnsembleModel
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.collections import BatchSpec
@@ -112,6 +112,74 @@ def test_targets_take_a_few_critics_drawn_anew_for_each_update(monkeypatch):
     pairs = {min(q[0, i].item(), q[0, j].item()) for i in range(5) for j in range(i)}
     assert seen == pairs, "each pair of critics was taken, and never more than two"
     assert len(algo.least(q).unique()) == 1, "the same for the whole batch"
+
+
+class AllAtOnce(EnsembleSacAgent):
+    """A user's agent, whose target networks know no other way."""
+
+    def target_q(self, *inputs):
+        self.shapes.append(tuple(super().target_q(*inputs).shape))
+        return super().target_q(*inputs)
+
+
+class Model(QEnsembleModel):
+    """A user's model, whose layers need not be [n_critics,...]."""
+
+
+def with_another_layer(**settings):
+    """A model with a layer that might have parameters which all critics share."""
+    model = QEnsembleModel(**settings)
+    model.mlp[1] = torch.nn.Threshold(0.0, 0.0)
+    return model
+
+
+USERS = [(AllAtOnce, QEnsembleModel), (EnsembleSacAgent, Model), (EnsembleSacAgent, with_another_layer)]
+
+
+@pytest.mark.parametrize("AgentCls, QModelCls", [(EnsembleSacAgent, QEnsembleModel), *USERS])
+def test_targets_are_the_least_of_the_drawn_critics_whoever_computes_them(AgentCls, QModelCls, monkeypatch):
+    agent = AgentCls(model_kwargs=SIZES, q_model_kwargs=SIZES, n_critics=5, QModelCls=QModelCls)
+    agent.shapes = []
+    algo, _ = make(EnsembleSAC(**small(n_target_critics=2)), agent)
+    monkeypatch.setattr(algo, "drawn_critics", lambda n: torch.tensor([3, 1]) if n == 5 else None)
+    computed = []
+    agent.target_q_model.register_forward_hook(lambda model, inputs, q: computed.append(q.shape[1]))
+    samples, (noise2, _) = replayed(), noises()
+    torch.manual_seed(5)
+    _, y = algo.q_and_target(samples, torch.tensor(0.7, dtype=torch.float64))
+    for (_, _, r, factor, o2), eps2, found in zip(rows(samples), noise2, y):
+        with torch.no_grad():
+            a2, log_pi2 = pi_of(agent.model, o2, eps2)
+            next_q = [critic(agent.target_q_model, i, torch.cat([o2, a2]))[0] for i in (1, 3)]
+        torch.testing.assert_close(found, r + factor * (min(next_q) - 0.7 * log_pi2))
+    ours = AgentCls is EnsembleSacAgent and QModelCls is QEnsembleModel
+    assert set(computed) == {2 if ours else 5} and bool(agent.shapes) == (AgentCls is AllAtOnce)
+
+
+def test_each_pair_of_target_networks_is_drawn(monkeypatch):
+    algo, agent = ensemble(dict(n_critics=5), n_target_critics=2)
+    inputs, drawn = (*replayed().target_inputs, torch.zeros(12, A, dtype=torch.float64)), []
+    target_q_of = agent.target_q_of
+    monkeypatch.setattr(agent, "target_q_of", lambda critics, *inputs: (drawn.append(critics), target_q_of(critics, *inputs))[1])
+    assert {tuple(algo.target_q(*inputs).shape) for _ in range(200)} == {(12, 2)}
+    assert {tuple(sorted(critics.tolist())) for critics in drawn} == {(i, j) for j in range(5) for i in range(j)}
+
+
+@pytest.mark.parametrize("name", ["least", "q_and_target"])
+def test_methods_of_a_user_get_all_critics(name):
+    class Mine(EnsembleSAC):
+        def least(self, q):
+            shapes.append(q.shape[1])
+            return q.amin(dim=1)
+
+        def q_and_target(self, samples, alpha):
+            return self.q_and_next_q(samples, (samples.action,), (samples.action,))
+
+    delattr(Mine, {"least": "q_and_target", "q_and_target": "least"}[name])
+    shapes = []
+    algo, _ = make(Mine(**small(n_target_critics=2)), EnsembleSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, n_critics=5))
+    q, target = algo.q_and_target(replayed(), torch.tensor(0.7, dtype=torch.float64))
+    assert shapes == [5] if name == "least" else target.shape == q.shape == (12, 5)
 
 
 def test_with_two_critics_losses_and_updates_are_those_of_sac():

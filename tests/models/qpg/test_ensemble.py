@@ -50,6 +50,24 @@ def test_outputs_have_the_leading_dims_of_inputs_then_the_critics(settings, rest
     assert model(*inputs).shape == (*lead, N, *rest)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [dict(action_size=2), dict(output_size=4, n_quantiles=5), dict(action_size=2, layer_norm=True, dropout=0.5, batch_renorm=True)],
+)
+def test_some_critics_alone_are_those_of_all(settings):
+    torch.manual_seed(0)
+    model = QEnsembleModel((3,), hidden_sizes=[8, 7], n_critics=5, **settings)
+    with torch.no_grad():  # Statistics and weights of no two critics are alike.
+        for x in (*model.parameters(), *model.buffers()):
+            x.add_(torch.rand_like(x))
+    model.eval()
+    observation, action = torch.randn(2, B, 3), torch.randn(2, B, 2)
+    inputs = (observation, None, None, action) if "action_size" in settings else (observation, None, None)
+    critics = torch.tensor([4, 1])
+    torch.testing.assert_close(model(*inputs, critics=critics), model(*inputs)[:, :, critics])
+    assert model(*inputs).shape[2] == 5
+
+
 def test_each_critic_is_a_perceptron_with_layer_normalization():
     torch.manual_seed(0)
     model = QEnsembleModel((3,), [8, 7], action_size=2, n_critics=N, layer_norm=True)

@@ -254,9 +254,9 @@ def test_appo_learns_from_old_policies():
 
     PPO learns here, too. What makes Appo differ is compared with formulas above.
     """
-    learned = [learn("cartpole", "Appo", lag=4, seed=seed) > 250 for seed in (0, 1)]
+    learned = [learn("cartpole", "Appo", lag=4, seed=seed) > 250 for seed in (0, 2)]
     if learned[0] != learned[1]:
-        learned.append(learn("cartpole", "Appo", lag=4, seed=2) > 250)
+        learned.append(learn("cartpole", "Appo", lag=4, seed=1) > 250)
     assert sum(learned) >= 2
 
 

@@ -92,12 +92,12 @@ class EnsembleAgent(QpgAgent):
         """
         is_plain = self._q_frozen or not torch.is_grad_enabled()
         model = unwrap_ddp(self.q_model) if is_plain else self.q_model
-        return model(*self._to_device((split(observation)[0], prev_action, prev_reward, *action)))
+        return model(*self._q_inputs(observation, prev_action, prev_reward, *action))
 
     @torch.no_grad()
     def target_q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
         """Return what `q` does, by the target network."""
-        return self.target_q_model(*self._to_device((split(observation)[0], prev_action, prev_reward, *action)))
+        return self.target_q_model(*self._q_inputs(observation, prev_action, prev_reward, *action))
 
     @torch.no_grad()
     def target_q_of(self, critics: torch.Tensor, *inputs: Any) -> torch.Tensor | None:
@@ -107,8 +107,12 @@ class EnsembleAgent(QpgAgent):
         """
         if not is_of_rlpyt(self.target_q) or not QEnsembleModel.computes_few(self.target_q_model):
             return None
-        observation, *others = inputs
-        return self.target_q_model(*self._to_device((split(observation)[0], *others)), critics=critics)
+        return self.target_q_model(*self._q_inputs(*inputs), critics=critics)
+
+    def _q_inputs(self, observation: Any, *others: Any) -> tuple[Any, ...]:
+        """Return the inputs of the critics on the training device: observations without mask, and the others."""
+        inputs: tuple[Any, ...] = self._to_device((split(observation)[0], *others))
+        return inputs
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return what the algorithm needs of the policy, with gradient."""

@@ -109,6 +109,10 @@ def places_of_successes(n: int, p: float, n_at_once: int | None = None) -> torch
     return places[1 : torch.searchsorted(places, n, right=True)].long() - 1
 
 
+# The layers of `QEnsembleModel`. A user may have replaced some by others.
+_LAYERS = (torch.nn.Sequential, torch.nn.ReLU, EnsembleLinear, EnsembleOutputLinear, EnsembleLayerNorm, Dropout, BatchRenorm)
+
+
 class QEnsembleModel(Model):
     """n perceptrons for the value of an action, or for quantiles of its return.
 
@@ -174,10 +178,6 @@ class QEnsembleModel(Model):
     def computes_few(model: Any) -> bool:
         """Return whether a model takes `critics`: it is of this very class, and parameters of each of its layers are [n_critics,...]."""
         return type(model) is QEnsembleModel and all(type(layer) in _LAYERS for layer in model.mlp.modules())
-
-
-# The layers of `QEnsembleModel`. A user may have replaced some by others.
-_LAYERS = (torch.nn.Sequential, torch.nn.ReLU, EnsembleLinear, EnsembleOutputLinear, EnsembleLayerNorm, Dropout, BatchRenorm)
 
 
 def _of_critics(mlp: torch.nn.Module, critics: torch.Tensor) -> dict[str, torch.Tensor]:

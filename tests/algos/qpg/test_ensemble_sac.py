@@ -118,8 +118,9 @@ class AllAtOnce(EnsembleSacAgent):
     """A user's agent, whose target networks know no other way."""
 
     def target_q(self, *inputs):
-        self.shapes.append(tuple(super().target_q(*inputs).shape))
-        return super().target_q(*inputs)
+        q = super().target_q(*inputs)
+        self.shapes.append(tuple(q.shape))
+        return q
 
 
 class Model(QEnsembleModel):

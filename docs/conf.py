@@ -64,6 +64,23 @@ def show_constructor(app, what, name, obj, options, signature, return_annotation
     return None
 
 
+navigation = {}  # HTML of the tree of all pages, by the depth of a page and the options of the tree
+
+
+def share_navigation(app, pagename, templatename, context, doctree):
+    """Make the tree of all pages once for pages of source code: it takes a second, and differs only in its relative links."""
+    if pagename.startswith("_modules/"):
+        make = context["toctree"]
+
+        def shared(**options):
+            key = (pagename.count("/"), *sorted(options.items()))
+            if key not in navigation:
+                navigation[key] = make(**options)
+            return navigation[key]
+
+        context["toctree"] = shared
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", show_constructor)
@@ -72,3 +89,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", reference.shorten_record, priority=50)
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", docstrings.process, priority=100)  # Before napoleon, which has 500.
+    app.connect("html-page-context", share_navigation, priority=400)  # Before the theme, which has 500.

@@ -165,8 +165,12 @@ def _add_record(path: str, record: dict) -> None:
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:
     """Return when, where and with which versions a run is started."""
+    import rlpyt
+
     facts = dict(provenance.describe_process(), packages=versions())
-    return {**facts, **(_git_state(script.file, str(Path(directory).parent)) if script.file else {})}
+    is_ours = str(script.module).partition(".")[0] == "rlpyt"  # `python -m rlpyt`, perhaps of another clone. This one runs now.
+    file = rlpyt.__file__ if is_ours else script.file
+    return {**facts, **(_git_state(file, str(Path(directory).parent)) if file else {})}
 
 
 @functools.cache  # The process runs the code as it was at import.

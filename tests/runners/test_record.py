@@ -16,13 +16,14 @@ from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.record import write_record
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.runners.trainer import Trainer
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.logging.runs import read_settings
-from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.recipes import Recorded, Script
 
 
 def serial(SamplerCls=SerialSampler, **kwargs):
@@ -81,17 +82,35 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
     assert set(record["packages"]) >= {"rlpyt", "torch", "numpy"}
 
 
-def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path):
+@pytest.fixture
+def head_of_rlpyt():
+    """Commit of the clone that rlpyt is imported from."""
     root = Path(rlpyt.__file__).parents[1]
     head = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True)
     if head.returncode != 0:
         pytest.skip("needs a clone of rlpyt")
+    return head.stdout.strip()
+
+
+def test_the_commit_of_a_run_of_another_clone_is_that_of_the_code_that_resumes_it(tmp_path, head_of_rlpyt):
+    other = tmp_path / "other" / "rlpyt" / "__main__.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path / "other")]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    write_record(tmp_path, Script(str(other), "rlpyt.__main__"), parts={})
+    record = json.loads((tmp_path / "params.json").read_text())["rlpyt"]
+    assert record["githash"].removesuffix("-dirty") == head_of_rlpyt and record["script"]["file"] == str(other)
+
+
+def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path, head_of_rlpyt):
     (tmp_path / "script.py").write_text(
         f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom test_record import trained, runner\n"
         "from pathlib import Path\ntrained(Path('out').absolute(), runner())\n"
     )
     subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=120, capture_output=True)
-    assert params_in(tmp_path / "out")["rlpyt"]["githash"].removesuffix("-dirty") == head.stdout.strip()
+    assert params_in(tmp_path / "out")["rlpyt"]["githash"].removesuffix("-dirty") == head_of_rlpyt
 
 
 def test_settings_that_training_changes_are_those_that_were_given(tmp_path):

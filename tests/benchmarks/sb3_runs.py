@@ -4,9 +4,9 @@
     PYTHON tests/benchmarks/sb3_runs.py mujoco_ppo:ppo_1M_normalized:Hopper-v5 --seeds 0 1 2 --out sb3_runs
     rlpyt results --add sb3_runs
 
-PYTHON is that of an environment with Stable-Baselines3 (for the second line, `stable-baselines3 mujoco`); rlpyt need not be installed
-there. Each run is a directory with the progress.csv and params.json that `rlpyt results` and `rlpyt plot` read. Runs that are complete are
-skipped.
+PYTHON is that of an environment with Stable-Baselines3 (with mujoco for the second line, with sb3-contrib for TQC and CrossQ); rlpyt need
+not be installed there. Each run is a directory with the progress.csv and params.json that `rlpyt results` and `rlpyt plot` read. Runs that
+are complete are skipped.
 
 Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log.
 It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the others. On MuJoCo, PPO has no evaluations:
@@ -20,6 +20,7 @@ not the larger one of both. Its VecNormalize updates its statistics with every s
 import argparse
 import copy
 import csv
+import importlib
 import json
 import sys
 from importlib import metadata
@@ -37,9 +38,11 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 N_EPISODES = 20
+CONTRIB = ("TQC", "CrossQ")  # Algorithms of sb3-contrib.
 HALF = 0.5  # Our loss of values is half their squared error.
 PENDULUM = dict(learning_rate=1e-3, buffer_size=50_000, batch_size=128, learning_starts=1000, policy_kwargs=dict(net_arch=[64, 64]))
 NOISE = NormalActionNoise(np.zeros(1), np.full(1, 0.1))  # Of actions from -1 to 1: ours is 0.2, of a torque from -2 to 2.
+CROSSQ_NETWORKS = dict(net_arch=dict(pi=[64, 64], qf=[256, 256]))
 MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 TARGET_NOISE = dict(target_policy_noise=0.1, target_noise_clip=0.25)  # Likewise.
 
@@ -153,6 +156,8 @@ TASKS = {
     "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, PENDULUM),
     "pendulum:td3": Task("TD3", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE, **TARGET_NOISE)),
     "pendulum:ddpg": Task("DDPG", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE)),
+    "pendulum:tqc": Task("TQC", "Pendulum-v1", 1, 20_000, 1_000, {**PENDULUM, "policy_kwargs": dict(net_arch=[64, 64], n_critics=5)}),
+    "pendulum:crossq": Task("CrossQ", "Pendulum-v1", 1, 20_000, 1_000, {**PENDULUM, "policy_kwargs": CROSSQ_NETWORKS}),
     **{f"mujoco_ppo:ppo_1M_normalized:{env_id}": mujoco_ppo(env_id) for env_id in MUJOCO},
 }
 
@@ -208,8 +213,8 @@ def train(name, seed, run_dir, n_steps=None):
     """Train one run, and write its directory."""
     task = TASKS[name]
     packages = {package: metadata.version(package) for package in ("stable_baselines3", "torch", "numpy", "gymnasium")}
-    if task.env_id in MUJOCO:
-        packages["mujoco"] = metadata.version("mujoco")
+    also = ["mujoco"] * (task.env_id in MUJOCO) + ["sb3_contrib"] * (task.algorithm in CONTRIB)
+    packages.update({package: metadata.version(package) for package in also})
     record = dict(seed=seed, n_steps=task.planned or task.n_steps, python=sys.version.split()[0], packages=packages)  # As rlpyt writes it.
     params = dict(
         name=f"sb3_{name.replace(':', '_')}",
@@ -227,7 +232,8 @@ def train(name, seed, run_dir, n_steps=None):
     env = make_vec_env(task.env_id, task.n_envs, seed=seed)
     if task.normalize:
         env = VecNormalize(env, gamma=task.settings["gamma"])
-    model = getattr(stable_baselines3, task.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **copy.deepcopy(task.settings))
+    library = importlib.import_module("sb3_contrib") if task.algorithm in CONTRIB else stable_baselines3
+    model = getattr(library, task.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **copy.deepcopy(task.settings))
     model.learn(n_steps or task.n_steps, callback=Log(run_dir / "progress.csv", task, seed))
     if n_steps is None:
         (run_dir / "complete").touch()

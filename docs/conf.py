@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -64,19 +65,20 @@ def show_constructor(app, what, name, obj, options, signature, return_annotation
     return None
 
 
-navigation = {}  # HTML of the tree of all pages, by the depth of a page and the options of the tree
+def share_navigation(made, app, pagename, templatename, context, doctree):
+    """Let pages of source code share the tree of all pages, which takes a second to make. By their depth, its relative links differ.
 
-
-def share_navigation(app, pagename, templatename, context, doctree):
-    """Make the tree of all pages once for pages of source code: it takes a second, and differs only in its relative links."""
+    Args:
+        made: HTML of the tree, by depth and options; pages fill it.
+    """
     if pagename.startswith("_modules/"):
-        make = context["toctree"]
+        make, depth = context["toctree"], app.builder.get_target_uri(pagename).count("/")
 
         def shared(**options):
-            key = (pagename.count("/"), *sorted(options.items()))
-            if key not in navigation:
-                navigation[key] = make(**options)
-            return navigation[key]
+            key = (depth, *sorted(options.items()))
+            if key not in made:
+                made[key] = make(**options)
+            return made[key]
 
         context["toctree"] = shared
 
@@ -89,4 +91,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", reference.shorten_record, priority=50)
     app.add_directive("command-help", CommandHelp)
     app.connect("autodoc-process-docstring", docstrings.process, priority=100)  # Before napoleon, which has 500.
-    app.connect("html-page-context", share_navigation, priority=400)  # Before the theme, which has 500.
+    app.connect("html-page-context", partial(share_navigation, {}), priority=400)  # Before the theme, which has 500.

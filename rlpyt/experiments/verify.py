@@ -234,23 +234,34 @@ def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     """Return what a row of a run may depend on."""
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
-    commit = {} if record.get("githash") is None else dict(commit=record["githash"])
     settings = recorded_settings(record)
     lost = _lost_replay(record, settings, row)
     settings = {name: value for name, value in settings.items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
-    return Facts({**row.on, "n_steps": row.n_steps, **choices, **commit, **lost}, settings)
+    return Facts({**row.on, "n_steps": row.n_steps, **choices, **_commit(record, row), **lost}, settings)
+
+
+def _commit(record: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
+    """Return the commit of the process that computed a row, as a condition; {} if it is not known."""
+    later = [each for each in _resumed(record) if type(each.get("steps")) is int and each["steps"] < row.steps]
+    commit = [record, *later][-1].get("githash")
+    return {} if commit is None else dict(commit=commit)
 
 
 def _lost_replay(record: Mapping[str, Any], settings: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
     """Return a condition that says before which row of a run its replay buffer was lost; {} if it never was."""
-    resumed = record.get("resumed")
     has_replay = "algo.replay_size" in settings and "runner.dataset" not in settings  # A data set is read again.
-    if not isinstance(resumed, list) or not has_replay or settings.get("runner.save_replay") is not False:
+    if not has_replay or settings.get("runner.save_replay") is not False:
         return {}
-    steps = [each.get("steps") for each in resumed if isinstance(each, Mapping)]
+    steps = [each.get("steps") for each in _resumed(record)]
     before = [f"{n:,}" if type(n) is int else "unknown" for n in steps if type(n) is not int or n < row.steps]
     when = f"after {' and '.join(before)} environment steps"
     return {"resumed without its replay buffer (save_replay=False)": when} if before else {}
+
+
+def _resumed(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what a record tells of each time that its run was resumed."""
+    resumed = record.get("resumed")
+    return [each for each in resumed if isinstance(each, Mapping)] if isinstance(resumed, list) else []
 
 
 def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -15,7 +15,8 @@ accelerate          arguments of the algorithm's method of that name
 choices             between equal computations; a resumed run keeps them. To repeat them in a new run, give them to the runner as
                     `calibrate`.
 traj_info           attributes that the TrajInfo class gets, such as the discount
-started, command... when, where and by which versions the run was started; the state of the script's git repository
+started, command... when, where and by which versions the run was started; the state of the script's git repository, or of rlpyt's
+                    for the command ``rlpyt`` and for scripts in no repository
 resumed             the same for each time the run was resumed, and ``steps``, the environment steps after which it was
 =================== =================================================================================================
 """
@@ -42,7 +43,8 @@ from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, re
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "box2d", "numba")  # whose versions can change what a run computes
 CHANGEABLE = ("n_steps", "stop_return", "digest")  # Settings of a runner that may change when the run is resumed.
-_ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
+_PROCESS = ("started", "command", "directory", "host", "platform", "python", "packages")
+_ORIGIN = (*_PROCESS, "githash", "git_dirty", "git_root_path", "launcher")  # What `_origin` returns.
 
 
 def record_run(runner: Any) -> None:
@@ -164,18 +166,26 @@ def _add_record(path: str, record: dict) -> None:
 
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:
-    """Return when, where and with which versions a run is started."""
-    import rlpyt
-
+    """Return when, where and with which versions a run is started, and the state of the repository whose code runs."""
     facts = dict(provenance.describe_process(), packages=versions())
-    is_ours = str(script.module).partition(".")[0] == "rlpyt"  # `python -m rlpyt`, perhaps of another clone. This one runs now.
-    file = rlpyt.__file__ if is_ours else script.file
-    return {**facts, **(_git_state(file, str(Path(directory).parent)) if file else {})}
+    if script.file is None:
+        return facts
+    return {**facts, **_git_state(script.file, _is_command(script), str(Path(directory).parent))}
+
+
+def _is_command(script: Script) -> bool:
+    """Return whether a script is the command ``rlpyt`` or ``python -m rlpyt``."""
+    if script.module is not None:
+        return script.module.partition(".")[0] == "rlpyt"
+    return Path(str(script.file)).stem == "rlpyt"
 
 
 @functools.cache  # The process runs the code as it was at import.
-def _git_state(file: str, outputs: str) -> dict[str, Any]:
-    root = provenance.repository_of(file) or provenance.repository_of_rlpyt()  # The command rlpyt is in no repository.
+def _git_state(file: str, is_command: bool, outputs: str) -> dict[str, Any]:
+    # The command runs the rlpyt that is imported. Its file may lie in any repository: around its virtual environment, or in the clone in
+    # which the run began.
+    root = None if is_command else provenance.repository_of(file)
+    root = root or provenance.repository_of_rlpyt()
     return {} if root is None else provenance.git_state(file, root, [Path(LOG_DIR).resolve(), Path(outputs).resolve()])
 
 

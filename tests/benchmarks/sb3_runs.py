@@ -12,9 +12,13 @@ Scores are those of our configurations. In most, the policy plays 20 episodes in
 It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the others. On MuJoCo, PPO has no evaluations:
 its score is the mean return of the last 100 training episodes.
 
-What differs: Stable-Baselines3 initializes policies orthogonally (so does ours on MuJoCo alone). Its DQN has no double Q-learning, and its
-epsilon begins to fall at once. Its PPO normalizes advantages in each minibatch. Its clipped value loss is that of the clipped value, and
-not the larger one of both. Its VecNormalize updates its statistics with every step, and ours with every batch.
+What differs: PPO and A2C of Stable-Baselines3 initialize networks orthogonally (ours do so on MuJoCo alone). Its DQN has no double
+Q-learning, and its epsilon begins to fall at once. Its PPO normalizes advantages in each minibatch. Its clipped value loss is that of the
+clipped value, and not the larger one of both. Its VecNormalize updates its statistics with every step, and ours with every batch. Its SAC,
+TQC and CrossQ draw actions uniformly before they learn, and ours from a squashed Gaussian; their policies learn from critics that have
+stepped, and ours from those before the step. Critics get actions from -1 to 1 there, and torques here. The optimizer of CrossQ's entropy
+coefficient has Adam's usual betas there, and those of the networks here. The loss of TQC is a mean over critics there and a sum here, which
+makes no difference to Adam.
 """
 
 import argparse
@@ -22,6 +26,7 @@ import copy
 import csv
 import importlib
 import json
+import math
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -42,9 +47,11 @@ CONTRIB = ("TQC", "CrossQ")  # Algorithms of sb3-contrib.
 HALF = 0.5  # Our loss of values is half their squared error.
 PENDULUM = dict(learning_rate=1e-3, buffer_size=50_000, batch_size=128, learning_starts=1000, policy_kwargs=dict(net_arch=[64, 64]))
 NOISE = NormalActionNoise(np.zeros(1), np.full(1, 0.1))  # Of actions from -1 to 1: ours is 0.2, of a torque from -2 to 2.
-CROSSQ_NETWORKS = dict(net_arch=dict(pi=[64, 64], qf=[256, 256]))
-MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 TARGET_NOISE = dict(target_policy_noise=0.1, target_noise_clip=0.25)  # Likewise.
+ENTROPY = -1 - math.log(2)  # Likewise: the target of ours is -1, of a torque.
+TQC_NETWORKS = dict(net_arch=[64, 64], n_critics=5, n_quantiles=25)
+CROSSQ_NETWORKS = dict(net_arch=dict(pi=[64, 64], qf=[256, 256]), optimizer_kwargs=dict(betas=(0.5, 0.999)))
+MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 
 
 class Task(NamedTuple):
@@ -153,11 +160,25 @@ TASKS = {
         ),
         planned=100_000,
     ),
-    "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, PENDULUM),
+    "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, target_entropy=ENTROPY)),
     "pendulum:td3": Task("TD3", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE, **TARGET_NOISE)),
     "pendulum:ddpg": Task("DDPG", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE)),
-    "pendulum:tqc": Task("TQC", "Pendulum-v1", 1, 20_000, 1_000, {**PENDULUM, "policy_kwargs": dict(net_arch=[64, 64], n_critics=5)}),
-    "pendulum:crossq": Task("CrossQ", "Pendulum-v1", 1, 20_000, 1_000, {**PENDULUM, "policy_kwargs": CROSSQ_NETWORKS}),
+    "pendulum:tqc": Task(
+        "TQC",
+        "Pendulum-v1",
+        1,
+        20_000,
+        1_000,
+        {**PENDULUM, "target_entropy": ENTROPY, "policy_kwargs": TQC_NETWORKS, "top_quantiles_to_drop_per_net": 2},
+    ),
+    "pendulum:crossq": Task(
+        "CrossQ",
+        "Pendulum-v1",
+        1,
+        20_000,
+        1_000,
+        {**PENDULUM, "target_entropy": ENTROPY, "policy_kwargs": CROSSQ_NETWORKS, "policy_delay": 3},
+    ),
     **{f"mujoco_ppo:ppo_1M_normalized:{env_id}": mujoco_ppo(env_id) for env_id in MUJOCO},
 }
 
@@ -213,8 +234,10 @@ def train(name, seed, run_dir, n_steps=None):
     """Train one run, and write its directory."""
     task = TASKS[name]
     packages = {package: metadata.version(package) for package in ("stable_baselines3", "torch", "numpy", "gymnasium")}
-    also = ["mujoco"] * (task.env_id in MUJOCO) + ["sb3_contrib"] * (task.algorithm in CONTRIB)
-    packages.update({package: metadata.version(package) for package in also})
+    if task.env_id in MUJOCO:
+        packages["mujoco"] = metadata.version("mujoco")
+    if task.algorithm in CONTRIB:
+        packages["sb3_contrib"] = metadata.version("sb3_contrib")
     record = dict(seed=seed, n_steps=task.planned or task.n_steps, python=sys.version.split()[0], packages=packages)  # As rlpyt writes it.
     params = dict(
         name=f"sb3_{name.replace(':', '_')}",

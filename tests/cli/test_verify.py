@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiers import processes, thinned
 
+from rlpyt.experiments.verify import facts_of
 from rlpyt.runners import digests, minibatch_rl
 from rlpyt.utils.digests import FILE, line_of, read_rows, together
 
@@ -140,6 +141,14 @@ def test_a_run_that_was_resumed_verifies_from_its_beginning(trained, tmp_path, r
     assert [row.steps for row in read_rows(run_dir / FILE)] == [0, 128, 256]
     assert rlpyt("verify", run_dir, "--rows", "all")[0] == 0
     assert rlpyt("verify", run_dir, "--rows", "2")[0] == 0, "with the steps that were planned then"
+
+
+def test_the_commit_of_a_row_is_that_of_the_process_that_computed_it(run_dir):
+    row = read_rows(run_dir / FILE)[-1]
+    record = dict(githash="a", resumed=[dict(githash="b", steps=128), dict(githash="c"), "?", dict(githash="d", steps=384)])
+    commits = [facts_of(record, row._replace(steps=steps)).conditions.get("commit") for steps in (128, 129, 384, 385)]
+    assert commits == ["a", "b", "b", "d"]
+    assert "commit" not in facts_of({}, row).conditions
 
 
 LOST = "resumed without its replay buffer (save_replay=False)"

@@ -85,23 +85,29 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
 @pytest.fixture
 def head_of_rlpyt():
     """Commit of the clone that rlpyt is imported from."""
-    root = Path(rlpyt.__file__).parents[1]
-    head = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True)
-    if head.returncode != 0:
+    git = ["git", "-C", str(Path(rlpyt.__file__).parents[1])]
+    if subprocess.run([*git, "ls-files", "--error-unmatch", rlpyt.__file__], capture_output=True).returncode != 0:
         pytest.skip("needs a clone of rlpyt")
-    return head.stdout.strip()
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_commit_of_a_run_of_another_clone_is_that_of_the_code_that_resumes_it(tmp_path, head_of_rlpyt):
-    other = tmp_path / "other" / "rlpyt" / "__main__.py"
-    other.parent.mkdir(parents=True)
-    other.write_text("")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path / "other")]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+@pytest.mark.parametrize(
+    "file, module, is_command",
+    [("rlpyt/__main__.py", "rlpyt.__main__", True), (".venv/bin/rlpyt", None, True), ("mine/train.py", "mine.train", False)],
+)
+def test_a_run_that_another_clone_began_records_the_commit_of_the_code_that_runs(tmp_path, head_of_rlpyt, file, module, is_command):
+    other = tmp_path / "other"
+    (other / file).parent.mkdir(parents=True)
+    (other / file).write_text("")
+    (other / "a").write_text("")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(other)]
+    for command in (["init", "-q"], ["add", "a"], ["commit", "-qm", "a"]):
         subprocess.run([*git, *command], check=True)
-    write_record(tmp_path, Script(str(other), "rlpyt.__main__"), parts={})
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    write_record(tmp_path, Script(str(other / file), module), parts={})
     record = json.loads((tmp_path / "params.json").read_text())["rlpyt"]
-    assert record["githash"].removesuffix("-dirty") == head_of_rlpyt and record["script"]["file"] == str(other)
+    assert record["script"]["file"] == str(other / file)
+    assert record["githash"].removesuffix("-dirty") == (head_of_rlpyt if is_command else head)
 
 
 def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path, head_of_rlpyt):

@@ -16,9 +16,9 @@ What differs: PPO and A2C of Stable-Baselines3 initialize networks orthogonally 
 Q-learning, and its epsilon begins to fall at once. Its PPO normalizes advantages in each minibatch. Its clipped value loss is that of the
 clipped value, and not the larger one of both. Its VecNormalize updates its statistics with every step, and ours with every batch. Its SAC,
 TQC and CrossQ draw actions uniformly before they learn, and ours from a squashed Gaussian; their policies learn from critics that have
-stepped, and ours from those before the step. Critics get actions from -1 to 1 there, and torques here. The optimizer of CrossQ's entropy
-coefficient has Adam's usual betas there, and those of the networks here. The loss of TQC is a mean over critics there and a sum here, which
-makes no difference to Adam.
+stepped, and ours from those before the step. The target entropy of its SAC is -1 for actions from -1 to 1; ours is -1 for torques from -2
+to 2, which is less noise. Critics get such actions there, and torques here. The optimizer of CrossQ's entropy coefficient has Adam's usual
+betas there, and those of the networks here. The loss of TQC is a mean over critics there and a sum here, which makes no difference to Adam.
 """
 
 import argparse
@@ -160,7 +160,7 @@ TASKS = {
         ),
         planned=100_000,
     ),
-    "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, target_entropy=ENTROPY)),
+    "pendulum:sac": Task("SAC", "Pendulum-v1", 1, 20_000, 1_000, PENDULUM),
     "pendulum:td3": Task("TD3", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE, **TARGET_NOISE)),
     "pendulum:ddpg": Task("DDPG", "Pendulum-v1", 1, 20_000, 1_000, dict(PENDULUM, action_noise=NOISE)),
     "pendulum:tqc": Task(

@@ -66,7 +66,7 @@ def show_constructor(app, what, name, obj, options, signature, return_annotation
 
 
 def share_navigation(made, app, pagename, templatename, context, doctree):
-    """Let pages of source code share the tree of all pages, which takes a second to make. By their depth, its relative links differ.
+    """Let pages of source code share the tree of all pages, which takes a second to make. Its relative links depend on the depth of a page.
 
     Args:
         made: HTML of the tree, by depth and options; pages fill it.

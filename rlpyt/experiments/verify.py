@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 
     Attributes:
         conditions: versions, processor, GPU, numbers of threads, planned steps, choices between equal computations, the commit of the
-            script, and whether the run was resumed without its replay buffer.
+            code that ran, and whether the run was resumed without its replay buffer.
         settings: settings of its parts by dotted names, the seed among them.
     """
 

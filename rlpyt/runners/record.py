@@ -43,8 +43,10 @@ from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, re
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "box2d", "numba")  # whose versions can change what a run computes
 CHANGEABLE = ("n_steps", "stop_return", "digest")  # Settings of a runner that may change when the run is resumed.
-_PROCESS = ("started", "command", "directory", "host", "platform", "python", "packages")
-_ORIGIN = (*_PROCESS, "githash", "git_dirty", "git_root_path", "launcher")  # What `_origin` returns.
+_ORIGIN = (  # What `_origin` returns.
+    *("started", "command", "directory", "host", "platform", "python", "packages"),
+    *("githash", "git_dirty", "git_root_path", "launcher"),
+)
 
 
 def record_run(runner: Any) -> None:
@@ -174,10 +176,13 @@ def _origin(script: Script, directory: Any) -> dict[str, Any]:
 
 
 def _is_command(script: Script) -> bool:
-    """Return whether a script is the command ``rlpyt`` or ``python -m rlpyt``."""
+    """Return whether a script is the command ``rlpyt``, ``python -m rlpyt``, or a script in the package, which searches launch."""
+    import rlpyt
+
     if script.module is not None:
         return script.module.partition(".")[0] == "rlpyt"
-    return Path(str(script.file)).stem == "rlpyt"
+    file = Path(str(script.file))
+    return file.stem == "rlpyt" or file.resolve().is_relative_to(Path(rlpyt.__file__).resolve().parent)
 
 
 @functools.cache  # The process runs the code as it was at import.

@@ -169,7 +169,7 @@ TASKS = {
         1,
         20_000,
         1_000,
-        {**PENDULUM, "target_entropy": ENTROPY, "policy_kwargs": TQC_NETWORKS, "top_quantiles_to_drop_per_net": 2},
+        dict(PENDULUM, target_entropy=ENTROPY, policy_kwargs=TQC_NETWORKS, top_quantiles_to_drop_per_net=2),
     ),
     "pendulum:crossq": Task(
         "CrossQ",
@@ -177,7 +177,7 @@ TASKS = {
         1,
         20_000,
         1_000,
-        {**PENDULUM, "target_entropy": ENTROPY, "policy_kwargs": CROSSQ_NETWORKS, "policy_delay": 3},
+        dict(PENDULUM, target_entropy=ENTROPY, policy_kwargs=CROSSQ_NETWORKS, policy_delay=3),
     ),
     **{f"mujoco_ppo:ppo_1M_normalized:{env_id}": mujoco_ppo(env_id) for env_id in MUJOCO},
 }

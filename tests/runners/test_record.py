@@ -16,7 +16,7 @@ from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.record import write_record
+from rlpyt.runners.record import _is_command, write_record
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.runners.trainer import Trainer
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
@@ -63,6 +63,14 @@ def test_params_json_tells_classes_arguments_defaults_and_seed(tmp_path):
     assert settings["model.hidden_sizes"] == [8] and settings["mine"] == "kept" and settings["runner.n_steps"] == 16
 
 
+def committed(directory, name):
+    """Make a directory a git repository with one of its files; return the commit."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(directory)]
+    for command in (["init", "-q"], ["add", name], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 def test_params_json_tells_where_the_run_came_from(tmp_path):
     repository = tmp_path / "repository"
     repository.mkdir()
@@ -71,12 +79,9 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
         f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom pathlib import Path\n"
         "from test_record import trained, runner\ntrained(Path('out').absolute(), runner())\n"
     )
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository)]
-    for command in (["init", "-q"], ["add", "script.py"], ["commit", "-qm", "a"]):
-        subprocess.run([*git, *command], check=True)
+    head = committed(repository, "script.py")
     subprocess.run([sys.executable, "script.py", "--x"], cwd=repository, check=True, timeout=120, capture_output=True)
     record = params_in(repository / "out")["rlpyt"]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     assert record["script"] == dict(file=str(script), module=None, relative="../../script.py") and record["githash"] == head
     assert record["command"][-2:] == ["script.py", "--x"] and record["directory"] == str(repository)
     assert set(record["packages"]) >= {"rlpyt", "torch", "numpy"}
@@ -100,14 +105,16 @@ def test_a_run_that_another_clone_began_records_the_commit_of_the_code_that_runs
     (other / file).parent.mkdir(parents=True)
     (other / file).write_text("")
     (other / "a").write_text("")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(other)]
-    for command in (["init", "-q"], ["add", "a"], ["commit", "-qm", "a"]):
-        subprocess.run([*git, *command], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    head = committed(other, "a")
     write_record(tmp_path, Script(str(other / file), module), parts={})
     record = json.loads((tmp_path / "params.json").read_text())["rlpyt"]
     assert record["script"]["file"] == str(other / file)
     assert record["githash"].removesuffix("-dirty") == (head_of_rlpyt if is_command else head)
+
+
+def test_scripts_in_the_package_are_commands_wherever_it_is_installed(tmp_path):
+    package = Path(rlpyt.__file__).parent
+    assert [_is_command(Script(str(file))) for file in (package / "cli" / "launched" / "train.py", tmp_path / "train.py")] == [True, False]
 
 
 def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path, head_of_rlpyt):

@@ -8,8 +8,9 @@ Algorithms that replay::
 While the copier reads one buffer, sampling continues in the other. The copier appends batches in the order of sampling. There is only one
 copier, because several would have to take turns. Any number of GPUs will do, including 0.
 
-Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Sampling runs at full speed, unless
-it shares processors with training. Sampling then runs when training does not: always while optimization waits.
+Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Without `max_batches_ahead`,
+sampling never waits for optimization: `replay_ratio` is an upper bound. If both share processors, sampling then has a low priority. With
+`max_batches_ahead`, sampling waits when it is that far ahead, so that training keeps to the ratio.
 
 Algorithms that correct for the age of the policy (`corrects_lag`), such as Impala and Appo::
 
@@ -72,8 +73,9 @@ class AsyncRlMixin(RunnerMixin):
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
             the dictionary of a synchronous run for both. Or "auto".
-        max_batches_ahead: without replay, the number of batches that may be sampled while the optimizer trains on an earlier one. Each
-            takes about 30 open files.
+        max_batches_ahead: number of batches that sampling may be ahead of training. Without replay, these are the batches that may be
+            sampled while the optimizer trains on an earlier one (1 if None); each takes about 30 open files. With replay, sampling waits
+            before it is further ahead than that of the batches that `replay_ratio` asks for; if None, it never waits.
         kwargs: arguments of the runner.
 
     Raises:
@@ -96,7 +98,7 @@ class AsyncRlMixin(RunnerMixin):
         n_steps: int | float,
         affinity: Any = None,
         *,
-        max_batches_ahead: int = 1,
+        max_batches_ahead: int | None = None,
         **kwargs: Any,
     ) -> None:
         affinity = for_runner(affinity, sampler, async_sample=True)
@@ -121,13 +123,9 @@ class AsyncRlMixin(RunnerMixin):
                 "leave digest out, or take a synchronous sampler."
             )
         self.max_batches_ahead = max_batches_ahead
+        self._max_ahead_of_ratio = max_batches_ahead if self._replays else None  # Batches; if None, sampling does not wait for the ratio.
         self.world_size = len(self.optimizer_affinities)
         B, n = sampler.batch_spec.B, self.world_size
-        if self._replays and max_batches_ahead != 1:
-            raise ValueError(
-                f"max_batches_ahead={max_batches_ahead} is for algorithms without replay: {type(algo).__name__} replays, and its "
-                "replay_ratio says how far sampling and training may be apart."
-            )
         if not self._replays and B % n:
             raise ValueError(f"batch_B={B} columns cannot be shared out evenly among {n} optimizers: make batch_B a multiple of {n}.")
         self._pool: WorkerPool | None = None
@@ -170,8 +168,10 @@ class AsyncRlMixin(RunnerMixin):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        n_batches = 2 if self._replays else 1 + self.max_batches_ahead
+        n_batches = 2 if self._replays else 1 + (self.max_batches_ahead or 1)
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
+        if self._max_ahead_of_ratio is None:
+            lines.allow(n_batches=np.iinfo(np.int64).max)
         self._forget_choices()
         self._settle()
         sampling_seed = self._settle_seed() + 1
@@ -185,7 +185,7 @@ class AsyncRlMixin(RunnerMixin):
                 bootstrap_value=self.algo.bootstrap_value,
                 traj_info_kwargs=self.get_traj_info_kwargs(),
                 seed=sampling_seed,
-                **({} if self._replays else dict(n_batches=1 + self.max_batches_ahead)),
+                **({} if self._replays else dict(n_batches=n_batches)),
             )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
@@ -239,7 +239,8 @@ class AsyncRlMixin(RunnerMixin):
                 work=_copy, algo=self.algo, batches_np=self._batches_np, lines=self._lines, n_parts=len(self._reports)
             )
         trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
-        if trains_here and share_processors(self.optimizer_affinities, self.sampler_affinities):
+        waits = self._max_ahead_of_ratio is not None  # Then it takes no processor away from training in the long run.
+        if trains_here and not waits and share_processors(self.optimizer_affinities, self.sampler_affinities):
             for kwargs in processes.values():
                 kwargs["niceness"] = NICENESS
         for rank in range(1, self.world_size):
@@ -307,6 +308,7 @@ class AsyncRlMixin(RunnerMixin):
         running(self._lines).n_begun[0] = self.first_itr
         if self.stop_reason is not None:  # The run was solved when it was saved.
             self._stop_sampling()
+        self._allow_sampling()
         self.agent.send_shared_memory()
         pool = running(self._pool)
         pool.receive()
@@ -366,6 +368,11 @@ class AsyncRlMixin(RunnerMixin):
         samples = updates * self.algo.batch_size * self.world_size
         return first_itr + max(1, -int(-samples // (self.itr_batch_size * self.algo.replay_ratio)))
 
+    def _allow_sampling(self) -> None:
+        """Let sampling processes begin the batches that the replay ratio asks for, and `max_batches_ahead` more."""
+        if self._max_ahead_of_ratio is not None:
+            running(self._lines).allow(self._n_needed() + self._max_ahead_of_ratio)
+
     def optimize(self) -> None:
         """Train on the contents of the replay buffer, or on the next batch, and send the parameters to the sampler."""
         sampler_itr, lag = self.n_copied - 1, 0
@@ -383,6 +390,7 @@ class AsyncRlMixin(RunnerMixin):
             if self.world_size > 1:
                 dist.barrier(group=self._control)  # Others may still read the batch.
             self._release_batch()
+        self._allow_sampling()
         self.opt_itr += 1
         self.diagnostics.store_opt_info(opt_info)
 
@@ -399,7 +407,7 @@ class AsyncRlMixin(RunnerMixin):
     def _stop_sampling(self) -> None:
         """End sampling after the batches that have begun. A signal handler also calls this."""
         if self._lines is not None:
-            self._lines.stop[0] = True
+            self._lines.end()
         self.sampler.stop_evaluation()
 
     def _on_signal(self) -> None:
@@ -584,6 +592,8 @@ class _Lines:
             (or optimizers): the columns that do not continue the previous batch.
         versions: [n,n_parts], for each buffer, from each sampling process: the version of the parameters that acted.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
+        n_allowed: [1], set by the optimizer: the number of batches, from the beginning of the run, that sampling processes may begin.
+        raised: for each sampling process, from the optimizer: "`n_allowed` or `stop` has changed".
         stop: [1], set by the optimizer: sampling processes finish the batches that any of them has begun, and begin no others.
         n_batches: [1], number of batches in the whole run; reduced when the run is told to stop.
         n_begun: [1], number of batches that any sampling process has begun.
@@ -595,6 +605,8 @@ class _Lines:
         self.restarted = np_mp_array((n_batches, B), bool)
         self.versions = np_mp_array((n_batches, n_parts), np.int64)
         self.in_replay = Semaphore()
+        self.n_allowed = np_mp_array(1, np.int64)
+        self.raised = [Semaphore() for _ in range(n_parts)]
         self.stop = np_mp_array(1, bool)
         self.n_batches = np_mp_array(1, np.int64)
         self.n_begun = np_mp_array(1, np.int64)
@@ -602,6 +614,27 @@ class _Lines:
         for semaphores in self.free:
             for semaphore in semaphores:
                 semaphore.release()
+
+    def allow(self, n_batches: int) -> None:
+        """Let sampling processes begin this number of batches, counted from the beginning of the run. It never falls."""
+        if n_batches > self.n_allowed[0]:
+            self.n_allowed[0] = n_batches
+            self._wake()
+
+    def end(self) -> None:
+        """Let sampling processes finish the batches that any of them has begun, and begin no others. A signal handler also calls this."""
+        self.stop[0] = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for semaphore in self.raised:
+            if semaphore.is_empty():  # One release is enough, and a pipe that nobody reads has room for some ten thousand.
+                semaphore.release()
+
+    def wait_until_allowed(self, itr: int, part: int) -> None:
+        """Wait until a sampling process may begin batch `itr`, or sampling ends."""
+        while itr >= self.n_allowed[0] and not self.stop[0]:
+            self.raised[part].acquire_all()
 
     def may_begin(self, itr: int) -> bool:
         """Return whether a sampling process must fill its columns of batch `itr`. All of them finish each batch that one has begun."""
@@ -673,6 +706,7 @@ def _sample(
             send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, evaluate(0)))
         for itr in itertools.count(first_itr):
             buffer = itr % len(lines.filled)
+            lines.wait_until_allowed(itr, part)
             lines.free[buffer][part].acquire()
             if not lines.may_begin(itr):
                 break

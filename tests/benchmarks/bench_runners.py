@@ -4,8 +4,8 @@
 
 * sync: environment steps per second of PPO on Pong, one thread in each process: `SyncRl` with two processes over gloo against one, and
   against two runs at the same time that have nothing to do with each other, which is what two processors can do at best.
-* async: updates per second of DQN on Pong with a replay ratio of 8, on two processors: `AsyncRl` against `MinibatchRl`, each with two
-  workers, and with as many threads that train as there are processors.
+* async: updates per second of DQN on Pong with a replay ratio of 8, on two processors: `AsyncRl`, without and with
+  ``max_batches_ahead=1``, against `MinibatchRl`, each with two workers, and with as many threads that train as there are processors.
 * exchange: seconds to send, and to receive, a network of 3.6 million parameters.
 * snapshot: seconds for which training pauses to save a replay buffer of 1 million frames, after 50,000 more of them each time. Needs 9 GB
   of memory, and of disk in the directory for temporary files.
@@ -60,7 +60,7 @@ def sync(n_processes: int) -> float:
     return n_processes * T * B * n_itr / (times[-1] - times[-1 - n_itr])
 
 
-def async_(is_async: bool) -> float:
+def async_(contender: str) -> float:
     """Return gradient updates per second, once there are some."""
     from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
     from rlpyt.algos.dqn.dqn import DQN
@@ -82,10 +82,11 @@ def async_(is_async: bool) -> float:
     algo.optimize_agent = timed
     n_steps = start + (n_updates + 20) * 128 / 8
     settings = dict(algo=algo, agent=AtariDqnAgent(), n_steps=n_steps, log_interval_steps=n_steps, seed=0)
-    if is_async:
-        AsyncRl(sampler=sampler(AsyncCpuSampler, T, B), **settings).train()
-    else:
+    if contender == "synchronous":
         MinibatchRl(sampler=sampler(CpuSampler, T, B), **settings).train()
+    else:
+        max_batches_ahead = 1 if contender == "limited" else None
+        AsyncRl(sampler=sampler(AsyncCpuSampler, T, B), max_batches_ahead=max_batches_ahead, **settings).train()
     times = [(t, updates) for t, updates in times if updates >= 20]
     return (times[-1][1] - times[0][1]) / (times[-1][0] - times[0][0])
 
@@ -179,11 +180,11 @@ def main(n_rounds: int, tasks: list[str]) -> None:
         )
         tell("SyncRl with two processes", **{"of two apart": ratios(results["two"], results["apart"])})
     if "async" in tasks:
-        results = rounds({n: lambda n=n: run("async", n) for n in ("0", "1")}, n_rounds)
-        sync_, async_ = (median(results[n]) for n in "01")
-        speed = ratio(results["1"], results["0"])
-        print(f"async: synchronous {sync_:.1f}, asynchronous {async_:.1f} updates/s; {speed:.2f} times as fast", flush=True)
-        tell("AsyncRl", **{"of MinibatchRl, updates per second": ratios(results["1"], results["0"])})
+        results = rounds({name: lambda name=name: run("async", name) for name in ("synchronous", "asynchronous", "limited")}, n_rounds)
+        for name, updates in results.items():
+            speed = ratio(updates, results["synchronous"])
+            print(f"async: {name} {median(updates):.1f} updates/s, {speed:.2f} times as fast as synchronous", flush=True)
+        tell("AsyncRl", **{"of MinibatchRl, updates per second": ratios(results["asynchronous"], results["synchronous"])})
     if "exchange" in tasks:
         exchange(n_rounds)
     if "snapshot" in tasks:
@@ -199,6 +200,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.measure:
         what, n = args.measure
-        print(sync(int(n)) if what == "sync" else async_(n == "1"))
+        print(sync(int(n)) if what == "sync" else async_(n))
     else:
         main(args.rounds, args.tasks)

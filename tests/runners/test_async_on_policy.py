@@ -208,7 +208,7 @@ def test_processes_may_be_spawned(sampler, tmp_path):
     "settings, message",
     [
         (dict(algo=PPO(), agent=MlpFfAgent()), r"PPO learns from the batch just sampled.*Impala \(in place of A2C\) and Appo"),
-        (dict(max_batches_ahead=2), "max_batches_ahead=2 is for algorithms without replay: DQN replays"),
+        (dict(max_batches_ahead=0), "max_batches_ahead=0 is not possible"),
         (dict(algo=Impala(), agent=MlpFfAgent(), max_batches_ahead=0), "max_batches_ahead=0 is not possible"),
         (dict(algo=Impala(), agent=MlpFfAgent(), n_optimizers=3), "batch_B=4 columns cannot be shared out evenly among 3 optimizers"),
     ],

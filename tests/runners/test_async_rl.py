@@ -1,6 +1,7 @@
 """Asynchronous training: nothing lost, nothing twice, within the replay ratio, with new parameters, and with an end."""
 
 import csv
+import math
 import os
 import random
 import signal
@@ -228,9 +229,9 @@ def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
 @pytest.mark.parametrize("n_optimizers", thinned([1, 2], quick=[1]))
 @pytest.mark.parametrize("replay_ratio", [0.5, 4])
 def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ratio, n_optimizers, tmp_path):
-    runner = build(
-        EnvCls=SlowEnv, algo=dqn(replay_ratio=replay_ratio, batch_size=8), n_optimizers=n_optimizers, n_steps=600, log_interval_steps=100
-    )
+    env = dict(id="CartPole-v1", seconds=0.0015 * replay_ratio * n_optimizers)  # Much slower than training, also on a busy machine.
+    algo = dqn(replay_ratio=replay_ratio, batch_size=8)
+    runner = build(EnvCls=SlowEnv, env=env, algo=algo, n_optimizers=n_optimizers, n_steps=600, log_interval_steps=100)
     seen, optimize = [], runner.optimize
 
     def watched():
@@ -249,6 +250,69 @@ def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ra
     assert min(column(table, "OptThrottle")[2:]) < 0.9 and sum(column(table, "WaitingTime (s)")) > 0.1
 
 
+def slow_training(ahead=1, after_update=lambda runner: None, **settings):
+    """A run with five updates for each batch (of all optimizers together) which last much longer than sampling it does."""
+    runner = build(algo=dqn(replay_ratio=4), max_batches_ahead=ahead, n_steps=500, log_interval_steps=100, **settings)
+    optimize = runner.optimize
+
+    def slow():
+        optimize()
+        time.sleep(0.02)
+        after_update(runner)
+
+    runner.optimize = slow
+    return runner
+
+
+@pytest.mark.parametrize("n_sampling, n_optimizers, ahead", thinned([(1, 1, 1), (2, 1, 3), (2, 2, 1)], quick=[(2, 1, 3)]))
+def test_sampling_waits_if_it_is_as_far_ahead_of_training_as_it_may_be(n_sampling, n_optimizers, ahead, tmp_path):
+    """So the replay ratio is reached although training is slow."""
+    begun_beyond = []  # The batches begun but for those that training needs next.
+
+    def after_update(runner):
+        needed = runner.algo.min_itr_learn + math.ceil((runner.algo.update_counter + 1) * n_optimizers / 5)
+        begun_beyond.append(int(runner._lines.n_begun[0]) - needed)
+
+    runner = slow_training(ahead, after_update, n_sampling=n_sampling, n_optimizers=n_optimizers)
+    table = train(runner, tmp_path)
+    n_replayed = (runner.n_itr - runner.algo.min_itr_learn) * 5 // n_optimizers
+    assert len(begun_beyond) == runner.algo.update_counter >= n_replayed - 5 * (ahead + 1)
+    assert max(begun_beyond) == ahead and begun_beyond.count(ahead) > len(begun_beyond) // 2
+    assert column(table, "CumSteps") == [100, 200, 300, 400, 500] and runner.n_copied == runner.n_itr == 25
+
+
+@pytest.mark.parametrize("n_sampling", [1, 2])
+@pytest.mark.parametrize("way", ["signal", "hook"])
+def test_a_run_that_ends_while_sampling_waits_for_training_wakes_it(way, n_sampling, tmp_path):
+    def interrupt(runner):
+        if runner.algo.update_counter == 20 and way == "signal":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def hook(runner, row):
+        return way == "hook" and row["Diagnostics/CumSteps"] >= 200
+
+    runner = slow_training(after_update=interrupt, n_sampling=n_sampling, hooks=[hook])
+    try:
+        train(runner, tmp_path, snapshot_mode="last")
+    except SystemExit:
+        assert way == "signal"
+    assert runner._ended and runner.n_copied == runner._lines.n_batches[0] == runner._lines.n_begun[0] < 25
+    steps = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["cum_steps"]
+    assert steps == (runner.n_copied * T * B if way == "signal" else 200)
+
+
+def test_a_resumed_run_keeps_to_the_replay_ratio(tmp_path):
+    first = slow_training(save_replay=True)
+    train(first, tmp_path, snapshot_mode="last")
+    resumed = build(
+        algo=dqn(replay_ratio=4), max_batches_ahead=1, n_steps=800, log_interval_steps=100, save_replay=True,
+        resume_from=tmp_path / "run_0",
+    )  # fmt: skip
+    table = train(resumed, tmp_path, snapshot_mode="last")
+    assert column(table, "CumSteps") == list(range(100, 900, 100))
+    assert 0 <= (40 - resumed.algo.min_itr_learn) * 5 - column(table, "CumUpdates")[-1] <= 10
+
+
 class NiceTrajInfo(TrajInfo):
     """Tells the priority of the process that samples."""
 
@@ -257,22 +321,22 @@ class NiceTrajInfo(TrajInfo):
         return self
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("own, ahead", [(False, None), (False, 2), (True, None)])
 @pytest.mark.parametrize("sampler", thinned(["serial", "cpu"], quick=["serial"]))
-def test_sampling_goes_second_where_it_shares_processors_with_training(sampler, own, tmp_path):
+def test_sampling_goes_second_where_it_shares_processors_with_training_but_does_not_wait_for_it(sampler, own, ahead, tmp_path):
     cpus = allowed_cpus()
     if own and len(cpus) < 2:
         pytest.skip("needs two processors")
     optimizer = dict(cpus=cpus[:1], torch_threads=1, set_affinity=own)
     affinity = dict(optimizer=[optimizer], sampler=dict(master_cpus=cpus[1:], workers_cpus=cpus[1:2] or cpus, set_affinity=own))
-    runner = build(sampler, affinity=affinity)
+    runner = build(sampler, affinity=affinity, max_batches_ahead=ahead)
     runner.sampler.TrajInfoCls = NiceTrajInfo
     before = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         table = train(runner, tmp_path)
     finally:
         os.sched_setaffinity(0, cpus)
-    expected = before if own else min(before + NICENESS, 19)
+    expected = before if own or ahead else min(before + NICENESS, 19)
     assert {float(row[column]) for row in table for column in ("NicenessMin", "NicenessMax")} == {expected}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 

@@ -4,13 +4,14 @@ Algorithms that replay::
 
     sampling process(es)  --batch in one of two buffers-->  memory copier  -->  replay buffer  -->  optimizer(s)
                           <--parameters, each time they have been trained--------------------------  (this process is the first one)
+                          <--how many batches may begin, if `max_batches_ahead` is set-------------
 
 While the copier reads one buffer, sampling continues in the other. The copier appends batches in the order of sampling. There is only one
 copier, because several would have to take turns. Any number of GPUs will do, including 0.
 
 Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Without `max_batches_ahead`,
 sampling never waits for optimization: `replay_ratio` is an upper bound. If both share processors, sampling then has a low priority. With
-`max_batches_ahead`, sampling waits when it is that far ahead, so that training keeps to the ratio.
+`max_batches_ahead`, sampling waits when it is that far ahead, so that the run keeps to the ratio.
 
 Algorithms that correct for the age of the policy (`corrects_lag`), such as Impala and Appo::
 
@@ -59,6 +60,7 @@ from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
 
+ALL = int(np.iinfo(np.int64).max)  # batches
 NICENESS = 15  # Of sampling processes that share processors with training. While both are busy, sampling gets a thirtieth of a processor.
 
 
@@ -73,9 +75,9 @@ class AsyncRlMixin(RunnerMixin):
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
             the dictionary of a synchronous run for both. Or "auto".
-        max_batches_ahead: number of batches that sampling may be ahead of training. Without replay, these are the batches that may be
-            sampled while the optimizer trains on an earlier one (1 if None); each takes about 30 open files. With replay, sampling waits
-            before it is further ahead than that of the batches that `replay_ratio` asks for; if None, it never waits.
+        max_batches_ahead: with replay, the number of batches that may be sampled beyond those that the next call of `optimize_agent`
+            needs by `replay_ratio`; then sampling waits. If None, it never waits. Without replay, the number of batches that may be
+            sampled while the optimizer trains on an earlier one, 1 if None. Each of these takes about 30 open files.
         kwargs: arguments of the runner.
 
     Raises:
@@ -122,8 +124,7 @@ class AsyncRlMixin(RunnerMixin):
                 f"digest=True is for runs that repeat bit for bit, but in {type(self).__name__} the speed of processes matters: "
                 "leave digest out, or take a synchronous sampler."
             )
-        self.max_batches_ahead = max_batches_ahead
-        self._max_ahead_of_ratio = max_batches_ahead if self._replays else None  # Batches; if None, sampling does not wait for the ratio.
+        self.max_batches_ahead = max_batches_ahead if self._replays else max_batches_ahead or 1
         self.world_size = len(self.optimizer_affinities)
         B, n = sampler.batch_spec.B, self.world_size
         if not self._replays and B % n:
@@ -168,10 +169,8 @@ class AsyncRlMixin(RunnerMixin):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        n_batches = 2 if self._replays else 1 + (self.max_batches_ahead or 1)
+        n_batches = 2 if self._replays else 1 + running(self.max_batches_ahead)
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
-        if self._max_ahead_of_ratio is None:
-            lines.allow(n_batches=np.iinfo(np.int64).max)
         self._forget_choices()
         self._settle()
         sampling_seed = self._settle_seed() + 1
@@ -239,8 +238,8 @@ class AsyncRlMixin(RunnerMixin):
                 work=_copy, algo=self.algo, batches_np=self._batches_np, lines=self._lines, n_parts=len(self._reports)
             )
         trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
-        waits = self._max_ahead_of_ratio is not None  # Then it takes no processor away from training in the long run.
-        if trains_here and not waits and share_processors(self.optimizer_affinities, self.sampler_affinities):
+        # Sampling that waits for training takes no processor away from it in the long run.
+        if trains_here and not self._keeps_to_ratio and share_processors(self.optimizer_affinities, self.sampler_affinities):
             for kwargs in processes.values():
                 kwargs["niceness"] = NICENESS
         for rank in range(1, self.world_size):
@@ -303,12 +302,14 @@ class AsyncRlMixin(RunnerMixin):
                 restarted[self.first_itr % len(restarted)] = True
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
             first_update = max(self.min_itr_learn, CompletedAlgorithm(self.algo)._first_itr_with_replay)
-            if first_update > self.first_itr:
+            if first_update >= self.first_itr:
                 self._ratio_since = first_update, self.algo.update_counter
+            elif self._n_allowed() < self.first_itr:  # It ran without this limit. No row would be written until training has caught up.
+                self._ratio_since = self.first_itr, self.algo.update_counter
         running(self._lines).n_begun[0] = self.first_itr
         if self.stop_reason is not None:  # The run was solved when it was saved.
             self._stop_sampling()
-        self._allow_sampling()
+        running(self._lines).allow(self._n_allowed())
         self.agent.send_shared_memory()
         pool = running(self._pool)
         pool.receive()
@@ -368,10 +369,14 @@ class AsyncRlMixin(RunnerMixin):
         samples = updates * self.algo.batch_size * self.world_size
         return first_itr + max(1, -int(-samples // (self.itr_batch_size * self.algo.replay_ratio)))
 
-    def _allow_sampling(self) -> None:
-        """Let sampling processes begin the batches that the replay ratio asks for, and `max_batches_ahead` more."""
-        if self._max_ahead_of_ratio is not None:
-            running(self._lines).allow(self._n_needed() + self._max_ahead_of_ratio)
+    @property
+    def _keeps_to_ratio(self) -> bool:
+        """Whether sampling waits for training, so that the run keeps to the replay ratio."""
+        return self._replays and self.max_batches_ahead is not None
+
+    def _n_allowed(self) -> int:
+        """Return how many batches may begin: those that the next optimization needs, and `max_batches_ahead` more."""
+        return min(self._n_needed() + running(self.max_batches_ahead), ALL) if self._keeps_to_ratio else ALL
 
     def optimize(self) -> None:
         """Train on the contents of the replay buffer, or on the next batch, and send the parameters to the sampler."""
@@ -390,7 +395,7 @@ class AsyncRlMixin(RunnerMixin):
             if self.world_size > 1:
                 dist.barrier(group=self._control)  # Others may still read the batch.
             self._release_batch()
-        self._allow_sampling()
+        running(self._lines).allow(self._n_allowed())
         self.opt_itr += 1
         self.diagnostics.store_opt_info(opt_info)
 
@@ -593,7 +598,7 @@ class _Lines:
         versions: [n,n_parts], for each buffer, from each sampling process: the version of the parameters that acted.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         n_allowed: [1], set by the optimizer: the number of batches, from the beginning of the run, that sampling processes may begin.
-        raised: for each sampling process, from the optimizer: "`n_allowed` or `stop` has changed".
+        look_again: for each sampling process, from the optimizer: "`n_allowed` or `stop` has changed".
         stop: [1], set by the optimizer: sampling processes finish the batches that any of them has begun, and begin no others.
         n_batches: [1], number of batches in the whole run; reduced when the run is told to stop.
         n_begun: [1], number of batches that any sampling process has begun.
@@ -606,7 +611,7 @@ class _Lines:
         self.versions = np_mp_array((n_batches, n_parts), np.int64)
         self.in_replay = Semaphore()
         self.n_allowed = np_mp_array(1, np.int64)
-        self.raised = [Semaphore() for _ in range(n_parts)]
+        self.look_again = [Semaphore() for _ in range(n_parts)]
         self.stop = np_mp_array(1, bool)
         self.n_batches = np_mp_array(1, np.int64)
         self.n_begun = np_mp_array(1, np.int64)
@@ -616,7 +621,7 @@ class _Lines:
                 semaphore.release()
 
     def allow(self, n_batches: int) -> None:
-        """Let sampling processes begin this number of batches, counted from the beginning of the run. It never falls."""
+        """Let sampling processes begin this number of batches, counted from the beginning of the run. A smaller one changes nothing."""
         if n_batches > self.n_allowed[0]:
             self.n_allowed[0] = n_batches
             self._wake()
@@ -627,14 +632,14 @@ class _Lines:
         self._wake()
 
     def _wake(self) -> None:
-        for semaphore in self.raised:
-            if semaphore.is_empty():  # One release is enough, and a pipe that nobody reads has room for some ten thousand.
+        for semaphore in self.look_again:
+            if semaphore.is_empty():  # One release is enough. A process that never waits reads none, and its pipe would fill up.
                 semaphore.release()
 
     def wait_until_allowed(self, itr: int, part: int) -> None:
         """Wait until a sampling process may begin batch `itr`, or sampling ends."""
-        while itr >= self.n_allowed[0] and not self.stop[0]:
-            self.raised[part].acquire_all()
+        while self.n_allowed[0] <= itr < self.n_batches[0] and not self.stop[0]:
+            self.look_again[part].acquire_all()
 
     def may_begin(self, itr: int) -> bool:
         """Return whether a sampling process must fill its columns of batch `itr`. All of them finish each batch that one has begun."""

@@ -296,5 +296,5 @@ def many_files() -> Iterator[None]:
         raise OSError(
             errno.EMFILE,
             f"This process may open {limit:,} files, and needs more, mostly for batches in shared memory: raise the limit (ulimit -n), "
-            "or let fewer batches be sampled ahead (max_batches_ahead)",
+            "or let fewer batches be sampled ahead (max_batches_ahead, without replay)",
         ) from error

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -250,9 +251,10 @@ def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ra
     assert min(column(table, "OptThrottle")[2:]) < 0.9 and sum(column(table, "WaitingTime (s)")) > 0.1
 
 
-def slow_training(ahead=1, after_update=lambda runner: None, **settings):
-    """A run with five updates for each batch (of all optimizers together) which last much longer than sampling it does."""
-    runner = build(algo=dqn(replay_ratio=4), max_batches_ahead=ahead, n_steps=500, log_interval_steps=100, **settings)
+def slow_training(ahead=1, replay_ratio=4, after_update=lambda runner: None, **settings):
+    """A run of 25 batches in which each update takes 20 ms longer. With a ratio of 4, all optimizers together make 5 for each batch."""
+    algo = settings.pop("algo", None) or dqn(replay_ratio=replay_ratio)
+    runner = build(algo=algo, max_batches_ahead=ahead, **{**dict(n_steps=500, log_interval_steps=100), **settings})
     optimize = runner.optimize
 
     def slow():
@@ -264,53 +266,82 @@ def slow_training(ahead=1, after_update=lambda runner: None, **settings):
     return runner
 
 
-@pytest.mark.parametrize("n_sampling, n_optimizers, ahead", thinned([(1, 1, 1), (2, 1, 3), (2, 2, 1)], quick=[(2, 1, 3)]))
-def test_sampling_waits_if_it_is_as_far_ahead_of_training_as_it_may_be(n_sampling, n_optimizers, ahead, tmp_path):
+FAR = [("serial", 1, 1, 1, 4), ("cpu", 2, 1, 3, 4), ("serial", 2, 2, 1, 4), ("serial", 1, 1, 2, 0.5)]
+
+
+@pytest.mark.parametrize("sampler, n_sampling, n_optimizers, ahead, replay_ratio", thinned(FAR, quick=[FAR[1], FAR[3]]))
+def test_sampling_waits_if_it_is_as_far_ahead_of_training_as_it_may_be(sampler, n_sampling, n_optimizers, ahead, replay_ratio, tmp_path):
     """So the replay ratio is reached although training is slow."""
-    begun_beyond = []  # The batches begun but for those that training needs next.
+    first, n_begun = 5, []
+    per_update = 16 * n_optimizers / (T * B * replay_ratio)  # batches
 
     def after_update(runner):
-        needed = runner.algo.min_itr_learn + math.ceil((runner.algo.update_counter + 1) * n_optimizers / 5)
-        begun_beyond.append(int(runner._lines.n_begun[0]) - needed)
+        allowed = min(first + math.ceil((runner.algo.update_counter + 1) * per_update) + ahead, runner.n_itr)
+        while runner._lines.n_begun[0] < allowed:
+            time.sleep(0.001)
+        time.sleep(0.01)
+        n_begun.append((int(runner._lines.n_begun[0]), allowed))
 
-    runner = slow_training(ahead, after_update, n_sampling=n_sampling, n_optimizers=n_optimizers)
+    runner = slow_training(
+        ahead, replay_ratio, after_update, sampler=sampler, RunnerCls=AsyncRlEval, n_sampling=n_sampling, n_optimizers=n_optimizers
+    )
     table = train(runner, tmp_path)
-    n_replayed = (runner.n_itr - runner.algo.min_itr_learn) * 5 // n_optimizers
-    assert len(begun_beyond) == runner.algo.update_counter >= n_replayed - 5 * (ahead + 1)
-    assert max(begun_beyond) == ahead and begun_beyond.count(ahead) > len(begun_beyond) // 2
-    assert column(table, "CumSteps") == [100, 200, 300, 400, 500] and runner.n_copied == runner.n_itr == 25
+    assert all(begun == allowed for begun, allowed in n_begun)
+    assert len(n_begun) == runner.algo.update_counter >= (25 - first - ahead - math.ceil(per_update)) / per_update - 1
+    assert column(table, "CumSteps") == [0, 100, 200, 300, 400, 500]
+    assert runner.n_copied == runner.n_itr == 25 and runner.min_itr_learn == first
 
 
 @pytest.mark.parametrize("n_sampling", [1, 2])
 @pytest.mark.parametrize("way", ["signal", "hook"])
 def test_a_run_that_ends_while_sampling_waits_for_training_wakes_it(way, n_sampling, tmp_path):
-    def interrupt(runner):
-        if runner.algo.update_counter == 20 and way == "signal":
+    def after_update(runner):
+        if way == "signal" and runner.algo.update_counter == 20:
             os.kill(os.getpid(), signal.SIGINT)
+            deadline = time.monotonic() + 30
+            while runner._n_sampling:
+                assert time.monotonic() < deadline, "Sampling still waits for the next update."
+                runner._take_in()
+                time.sleep(0.01)
 
     def hook(runner, row):
         return way == "hook" and row["Diagnostics/CumSteps"] >= 200
 
-    runner = slow_training(after_update=interrupt, n_sampling=n_sampling, hooks=[hook])
-    try:
+    runner = slow_training(after_update=after_update, n_sampling=n_sampling, hooks=[hook])
+    with pytest.raises(SystemExit) if way == "signal" else nullcontext():
         train(runner, tmp_path, snapshot_mode="last")
-    except SystemExit:
-        assert way == "signal"
     assert runner._ended and runner.n_copied == runner._lines.n_batches[0] == runner._lines.n_begun[0] < 25
     steps = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)["cum_steps"]
     assert steps == (runner.n_copied * T * B if way == "signal" else 200)
 
 
 def test_a_resumed_run_keeps_to_the_replay_ratio(tmp_path):
-    first = slow_training(save_replay=True)
-    train(first, tmp_path, snapshot_mode="last")
-    resumed = build(
-        algo=dqn(replay_ratio=4), max_batches_ahead=1, n_steps=800, log_interval_steps=100, save_replay=True,
-        resume_from=tmp_path / "run_0",
-    )  # fmt: skip
+    train(slow_training(save_replay=True), tmp_path, snapshot_mode="last")
+    resumed = slow_training(save_replay=True, n_steps=800, resume_from=tmp_path / "run_0")
     table = train(resumed, tmp_path, snapshot_mode="last")
     assert column(table, "CumSteps") == list(range(100, 900, 100))
-    assert 0 <= (40 - resumed.algo.min_itr_learn) * 5 - column(table, "CumUpdates")[-1] <= 10
+    assert 0 <= (40 - 5) * 5 - resumed.algo.update_counter <= 10
+
+
+def test_a_run_that_lagged_behind_the_ratio_keeps_to_it_from_where_it_is_resumed(tmp_path):
+    before = train(slow_training(ahead=None, save_replay=True), tmp_path, snapshot_mode="last")
+    n_updates = column(before, "CumUpdates")[-1]
+    assert n_updates < (25 - 5) * 5 / 2
+    resumed = slow_training(save_replay=True, n_steps=700, resume_from=tmp_path / "run_0")
+    table = train(resumed, tmp_path, snapshot_mode="last")
+    assert column(table, "CumSteps") == list(range(100, 800, 100))
+    assert 0 <= 10 * 5 - (resumed.algo.update_counter - n_updates) <= 10
+
+
+def test_a_run_resumed_without_its_replay_buffer_samples_again_before_it_trains(tmp_path):
+    """Here an update needs the steps of one batch, so there is nothing that keeps it from training but the empty buffer."""
+
+    def make(**settings):
+        return slow_training(algo=dqn(min_steps_learn=0, replay_ratio=4), **settings)
+
+    train(make(n_steps=300), tmp_path, snapshot_mode="last")
+    resumed = make(n_steps=500, resume_from=tmp_path / "run_0")
+    assert column(train(resumed, tmp_path, snapshot_mode="last"), "CumSteps") == [100, 200, 300, 400, 500]
 
 
 class NiceTrajInfo(TrajInfo):

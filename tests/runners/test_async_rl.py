@@ -359,7 +359,7 @@ def test_sampling_goes_second_where_it_shares_processors_with_training_but_does_
     if own and len(cpus) < 2:
         pytest.skip("needs two processors")
     optimizer = dict(cpus=cpus[:1], torch_threads=1, set_affinity=own)
-    affinity = dict(optimizer=[optimizer], sampler=dict(master_cpus=cpus[1:], workers_cpus=cpus[1:2] or cpus, set_affinity=own))
+    affinity = dict(optimizer=[optimizer], sampler=dict(master_cpus=cpus[1:] or cpus, workers_cpus=cpus[1:2] or cpus, set_affinity=own))
     runner = build(sampler, affinity=affinity, max_batches_ahead=ahead)
     runner.sampler.TrajInfoCls = NiceTrajInfo
     before = os.getpriority(os.PRIO_PROCESS, 0)

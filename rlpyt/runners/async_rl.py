@@ -32,7 +32,7 @@ import os
 import time
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -169,7 +169,7 @@ class AsyncRlMixin(RunnerMixin):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        n_batches = 2 if self._replays else 1 + running(self.max_batches_ahead)
+        n_batches = 2 if self._replays else 1 + cast(int, self.max_batches_ahead)
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
         self._forget_choices()
         self._settle()
@@ -371,12 +371,15 @@ class AsyncRlMixin(RunnerMixin):
 
     @property
     def _keeps_to_ratio(self) -> bool:
-        """Whether sampling waits for training, so that the run keeps to the replay ratio."""
+        """Whether sampling with replay waits for training, so that the run keeps to the replay ratio."""
         return self._replays and self.max_batches_ahead is not None
 
     def _n_allowed(self) -> int:
-        """Return how many batches may begin: those that the next optimization needs, and `max_batches_ahead` more."""
-        return min(self._n_needed() + running(self.max_batches_ahead), ALL) if self._keeps_to_ratio else ALL
+        """Return how many batches may begin: those that the next optimization needs, and `max_batches_ahead` more.
+
+        Without replay, and if sampling never waits for the ratio, all may.
+        """
+        return min(self._n_needed() + cast(int, self.max_batches_ahead), ALL) if self._keeps_to_ratio else ALL
 
     def optimize(self) -> None:
         """Train on the contents of the replay buffer, or on the next batch, and send the parameters to the sampler."""

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import random
 import signal
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -96,9 +98,22 @@ def pytest_collection_finish(session):
 
 
 def pytest_runtest_setup(item):
-    """Remove what libraries call in each garbage collection: Python drops the KeyboardInterrupt of a Ctrl-C that comes just then."""
+    """Seed the test, and remove what libraries call in each garbage collection: Python drops the KeyboardInterrupt of a Ctrl-C that comes
+    just then.
+    """
     gc.callbacks.clear()
     forking.make_forks_cheap_again()
+    _seed(zlib.crc32(item.name.encode()))
+
+
+def _seed(seed):
+    """Give each test its own random numbers, the same in each run: a failure is there again when its test is run alone."""
+    import numpy as np  # Here, since the process that hands out tests needs neither.
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -1,15 +1,21 @@
-"""Runs of all tests end, and name what failed, also when a process of tests dies or hangs where Python cannot interrupt it."""
+"""Runs of all tests end, and name what failed, also when a process of tests dies or hangs where Python cannot interrupt it. A test that
+failed fails again, since its random numbers are always the same.
+"""
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
+import numpy as np
 import preloaded
 import pytest
+import torch
 from tiers import full, processes
 
 TESTS = """
@@ -105,6 +111,17 @@ def test_a_test_with_ray_that_dies_in_c_code_runs_once_more(always, tmp_path):
     assert ("test_some.py::test_with_ray[1]@ray (call, " in shown and "ended with exit status -6" in shown) == always
     assert ("2 failed, 34 passed" if always else "1 failed, 35 passed") in summary
     assert [number for number, *_ in with_ray] == ["0", "1", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_random_numbers_of_a_test_are_those_of_its_name(number, request):
+    drawn = random.random(), np.random.random(), torch.rand(()).item()
+    seed = zlib.crc32(f"{request.function.__name__}[{number}]".encode())
+    assert drawn == (
+        random.Random(seed).random(),
+        np.random.RandomState(seed).rand(),
+        torch.rand((), generator=torch.Generator().manual_seed(seed)).item(),
+    )
 
 
 @full

@@ -105,8 +105,8 @@ def test_a_termination_is_certain_of_its_return(return_, expected):
 
 
 def test_a_distribution_within_the_range_keeps_its_mean():
-    p, z = torch.softmax(torch.randn(9, 51), -1).double(), torch.linspace(-10, 10, 51).double()
-    return_, discount = torch.linspace(-1, 1, 9).double(), torch.full((9,), 0.9).double()
+    p, z = torch.softmax(torch.randn(9, 51, dtype=torch.float64), -1), torch.linspace(-10, 10, 51, dtype=torch.float64)
+    return_, discount = torch.linspace(-1, 1, 9, dtype=torch.float64), torch.full((9,), 0.9, dtype=torch.float64)
     torch.testing.assert_close(project(p, return_, discount, -10, 10) @ z, return_ + discount * (p @ z))
 
 

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.cli import Gather
+from rlpyt.utils.logging.context import sole_writer
+from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import printable, show
 
 
@@ -34,34 +36,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", metavar="DIR", nargs="+", action=Gather, help="print the page of these runs, compared with a second directory or table"
     )
     parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
-    parser.add_argument("--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone")
+    parser.add_argument(
+        "--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone, and none with --table"
+    )
     parser.add_argument("--picture", metavar="FILE", help="also draw all curves, a panel for each task: a file .png, .svg or .pdf")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the page, or print one."""
-    from rlpyt.experiments import results
-
-    table_path, page_path = Path(args.table or _in_docs("learning", "results.json")), Path(args.page or _in_docs("learning.md"))
+    table_path = Path(args.table or _in_docs("learning", "results.json"))
     if args.compare:
         table = _compare(args.compare, table_path)
     else:
-        is_new = args.add and args.table and not table_path.exists()
-        table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
-        if args.add:
-            table.add(_read(args.add, table))
-            _say_left_out(table)
-        page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table)
-        if args.add:
-            results.write_table(table, table_path)
-        page_path.write_text(page, encoding="utf-8")
-        show(printable(page_path))
+        if not table_path.parent.is_dir():
+            raise FileNotFoundError(f"There is no directory {table_path.parent} for the table: make it, or give another file with --table.")
+        with sole_writer(table_path.parent, f"Another process is writing to {table_path.parent}: wait until it has ended."):
+            table = _make(args, table_path)
     if args.picture:
+        from rlpyt.experiments import results
         from rlpyt.utils.plotting import plot_panels
 
         for path in plot_panels(results.curves(table), args.picture):
             show(printable(path))
     return 0
+
+
+def _make(args: argparse.Namespace, table_path: Path) -> Any:
+    """Put runs into the table, make its page, and return the table."""
+    from rlpyt.experiments import results
+
+    # The published page is that of the published table, not that of another one.
+    page_path = Path(args.page) if args.page else None if args.table else _in_docs("learning.md")
+    is_new = args.add and args.table and not table_path.exists()
+    table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
+    if page_path is None and not args.add and not args.picture:
+        raise ValueError("Nothing was asked for: --page FILE makes the page of this table, and --add DIR puts runs into it.")
+    if args.add:
+        table.add(_read(args.add, table))
+        _say_left_out(table)
+    page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table) if page_path else ""
+    if args.add:
+        results.write_table(table, table_path)
+    if page_path:
+        with atomic_write(page_path, "w", encoding="utf-8") as file:
+            file.write(page)
+    show(printable(page_path or table_path))
+    return table
 
 
 def _compare(paths: list[str], table_path: Path) -> Any:

@@ -147,12 +147,17 @@ class Row:
         def progress(run: Run) -> tuple[bool, bool, int]:
             return self.is_complete(run), bool(run.returns), run.taken
 
-        by_seed = {other.seed: other for other in self.runs}
+        by_seed = self.by_seed
         counts = run.seed not in by_seed or progress(by_seed[run.seed]) <= progress(run)
         if counts:
             by_seed[run.seed] = run
         self.runs = [by_seed[seed] for seed in sorted(by_seed)]
         return counts
+
+    @property
+    def by_seed(self) -> dict[int, Run]:
+        """Its runs by their seeds."""
+        return {run.seed: run for run in self.runs}
 
     @property
     def complete(self) -> list[Run]:
@@ -219,9 +224,13 @@ def read_table(path: Any) -> Table:
             row = Row(**described)
             for run in runs:
                 made = contents["origins"][run.pop("origin")]
-                steps, returns = points.get((row.key, run["seed"]), ([], []))
+                steps, returns = points.pop((row.key, run["seed"]), ([], []))
                 row.runs.append(Run(steps=steps, returns=returns, made=made, **run))
+            if row.key in table.rows or len(row.by_seed) < len(row.runs):
+                raise ValueError(f"it has the row {row.key!r}, or one of its seeds, twice")
             table.rows[row.key] = row
+        for key, seed in points:  # Written again without them, the table would lose them.
+            raise ValueError(f"it has no row {key!r} with seed {seed}, but {CURVES} beside it does: a renamed row is renamed in both")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"{path} is no table of results: {error}.") from None
     return table
@@ -248,11 +257,12 @@ def write_table(table: Table, path: Any) -> None:
             if run.end is not None:
                 entry["end"] = run.end
         rows.append(dict(described, runs=runs))
-    with atomic_write(path, "w", encoding="utf-8") as file:
+    curves_path = path.with_name(CURVES)
+    with atomic_write(path, "w", encoding="utf-8") as file, atomic_write(curves_path, "w", encoding="utf-8", newline="") as curves_file:
         json.dump(dict(format=FORMAT, scales=table.scales, origins=origins, rows=rows), file, indent=1, ensure_ascii=False)
         file.write("\n")
-    with atomic_write(path.with_name(CURVES), "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        file.flush()  # A full disk says so before either file is replaced.
+        writer = csv.writer(curves_file, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for row in table.rows.values():
             for run in row.runs:
@@ -397,6 +407,9 @@ def changes_of(params: Mapping[str, Any]) -> list[str] | None:
     sections = [section for section in configs.SECTIONS if section in params]
     given = flat(stub_to_json({section: config.get(section, {}) for section in sections}))
     taken = flat({section: params[section] for section in sections})
+    n_steps = (params.get(RECORD) or {}).get("n_steps") or 0
+    if n_steps > taken.get("runner.n_steps", math.inf):  # It was resumed for more steps than it began with.
+        taken["runner.n_steps"] = n_steps
     differing = [name for name in taken if (name not in given or given[name] != taken[name]) and counts(name)]
     return [f"{name}={setting_text(taken[name])}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))
 

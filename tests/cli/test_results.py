@@ -1,9 +1,13 @@
 """rlpyt results."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+
+from rlpyt.utils.logging.context import sole_writer
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "# Mine\n\n<!-- table results -->\n<!-- end of table -->\n\nText.\n"
@@ -26,6 +30,32 @@ def test_runs_are_added_to_a_table_and_its_page(trained, page, tmp_path, rlpyt):
     page.write_text(PAGE)
     assert rlpyt("results", "--table", table, "--page", page)[0] == 0
     assert page.read_text() == text
+
+
+def test_another_table_has_no_page_but_the_one_that_is_named(trained, tmp_path, rlpyt):
+    table, published = tmp_path / "results.json", (DOCS / "learning.md").read_text()
+    code, out, err = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", table)
+    assert (code, out.split(), err) == (0, [str(table)], "") and table.is_file()
+    assert (DOCS / "learning.md").read_text() == published
+    code, _, err = rlpyt("results", "--table", table)
+    assert code == 2 and "Nothing was asked for" in err
+
+
+def test_one_command_at_a_time_writes_a_table(trained, page, tmp_path, rlpyt):
+    with sole_writer(tmp_path, "this test writes"):
+        code, _, err = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", tmp_path / "results.json", "--page", page)
+    assert code != 0 and "Another process is writing" in err
+    assert page.read_text() == PAGE and not (tmp_path / "results.json").exists()
+
+
+def test_a_page_that_cannot_be_written_stays_as_it_was(trained, page, tmp_path, rlpyt, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, _ = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", tmp_path / "results.json", "--page", page)
+    assert code == 2
+    assert page.read_text() == PAGE and sorted(path.name for path in tmp_path.iterdir()) == ["page.md"]
 
 
 def test_the_published_page_stays_as_it_is(tmp_path, rlpyt):
@@ -53,6 +83,7 @@ def test_runs_are_compared_with_the_published_table_or_with_other_runs(trained, 
     [
         (["--table", "nowhere.json"], "nowhere.json. It is part of a clone of rlpyt; without one, give another file with --table"),
         (["--page", "nowhere.md"], "give another file with --page"),
+        (["--table", "nowhere/results.json"], "There is no directory nowhere for the table"),
         (["--compare", "a", "b", "c"], "one directory or two, not 3"),
         (["--compare", "nowhere"], "There is no directory nowhere"),
     ],

@@ -92,6 +92,33 @@ def test_what_is_no_table_is_refused_by_name(contents, tmp_path):
         results.read_table(path)
 
 
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ('"name": "cartpole:ppo"', '"name": "cartpole:renamed"', "no row 'cartpole:ppo.*with seed 0, but curves.csv"),
+        ('"seed": 1', '"seed": 2', "no row 'cartpole:ppo.*with seed 1, but curves.csv"),
+        ('"seed": 1', '"seed": 0', "one of its seeds, twice"),
+        ('"name": "cartpole:a2c"', '"name": "cartpole:ppo"', "twice"),
+    ],
+)
+def test_a_table_that_was_edited_loses_no_curves(old, new, said, tmp_path):
+    path = tmp_path / "results.json"
+    results.write_table(table_of(row_of("cartpole:ppo", 1, 2.5), row_of("cartpole:a2c", 3)), path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=said):
+        results.read_table(path)
+
+
+def test_a_full_disk_leaves_table_and_curves_as_they_were(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    results.write_table(table_of(row_of("a", 1)), path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr(csv, "writer", lambda *args, **kwargs: pytest.fail("No space left on device"))
+    with pytest.raises(pytest.fail.Exception):
+        results.write_table(table_of(row_of("a", 2)), path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize("page, said", [("no", "no place for a table"), ("<!-- table x -->\n<!-- end of table -->", "'x', which is none")])
 def test_pages_without_a_place_for_tables_are_refused(page, said):
     with pytest.raises(ValueError, match=said):
@@ -282,6 +309,19 @@ def test_changes_of_a_configuration_are_part_of_the_row_and_of_its_command(tmp_p
     changes = "algo.learning_rate=0.5 model.hidden_sizes=[8]"
     assert key == f"cartpole:ppo {changes}" and row.task == "CartPole-v1"
     assert row.command == "rlpyt train cartpole ppo --set algo.learning_rate=0.5 'model.hidden_sizes=[8]'"
+
+
+def test_a_run_resumed_for_more_steps_is_a_row_of_its_own(tmp_path):
+    planned = int(configs.load("cartpole").configs["ppo"]["runner"]["n_steps"])
+    for seed, n_steps in enumerate([planned, 2 * planned, planned]):
+        write_run(tmp_path / f"run_{seed}", [1.0, 2.0], params_of(seed=seed, n_steps=n_steps), step=n_steps)
+    rows = {row.name: row for row in results.read_runs([tmp_path]).rows.values()}
+    longer = f"cartpole:ppo runner.n_steps={2 * planned}"
+    assert {name: ([run.seed for run in row.complete], row.n_steps) for name, row in rows.items()} == {
+        "cartpole:ppo": ([0, 2], planned),
+        longer: ([1], 2 * planned),
+    }
+    assert rows[longer].command == f"rlpyt train cartpole ppo --set runner.n_steps={2 * planned}"
 
 
 def test_a_row_of_another_environment_has_its_own_task(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -132,14 +133,16 @@ def flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def read_columns(progress_file: Any) -> dict[str, list[float]]:
-    """Return the columns of a progress.csv as floats, with NaN for text that is no number. A run may be writing to the file.
+    """Return the columns of a progress.csv as floats, with NaN for text that is no number.
+
+    A last line without its end is left out: a run may be writing it, and of a number the first digits may be there.
 
     Raises:
         ValueError: the file is not CSV.
     """
     with open(progress_file, newline="", encoding="utf-8", errors="backslashreplace") as file:
         try:
-            header, *rows = list(csv.reader(file)) or [[]]
+            header, *rows = list(csv.reader(io.StringIO(file.read().rpartition("\n")[0], newline=""))) or [[]]
         except csv.Error as error:
             raise ValueError(f"{progress_file} is damaged: {error}.") from None
     columns = zip_longest(*rows, fillvalue="nan") if rows else [()] * len(header)

@@ -55,9 +55,15 @@ def test_damaged_parameters_are_an_error_that_names_the_file(tmp_path, text):
 
 
 def test_rows_that_are_not_complete_are_nan_to_the_end(tmp_path):
-    (tmp_path / "progress.csv").write_text("a,b\n1,2\n3,x\n4")
+    (tmp_path / "progress.csv").write_text("a,b\n1,2\n3,x\n4\n")
     columns = read_columns(tmp_path / "progress.csv")
     assert columns["a"] == [1, 3, 4] and columns["b"][0] == 2 and all(map(math.isnan, columns["b"][1:]))
+
+
+@pytest.mark.parametrize("half", ["1", "100", "100,", "100,4"])  # of the row 100,487.3
+def test_a_last_line_without_its_end_is_no_row(tmp_path, half):
+    (tmp_path / "progress.csv").write_text(f"a,b\n50,2\n{half}")
+    assert read_columns(tmp_path / "progress.csv") == dict(a=[50], b=[2])
 
 
 def test_columns_are_found_by_their_last_name_and_without_slashes():

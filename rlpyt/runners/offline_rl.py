@@ -22,11 +22,12 @@ from rlpyt.spaces.parts import integers_of
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.digests import digests, together
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import has_all
+from rlpyt.utils.misc import attributes, has_all
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.settings import ANYTHING, checked
 from rlpyt.utils.structures import Tree, field_names, from_structure, leaves
 
+_CHANGED = ("min_steps_learn", "replay_size", "learns_statistics")  # What a run changes of its algorithm.
 _REPLAYED = ("observations", "last_observations", "actions", "rewards", "step_types", "lengths")  # What a run learns of a data set.
 
 
@@ -38,7 +39,7 @@ class OfflineRl(MinibatchRlEval):
     The data set fills the replay buffer of the algorithm, which may be any that learns from replay: those of `rlpyt.algos.offline`, but
     also DQN or TD3 (with ``behavior_cloning=2.5``, say), but not one that replays sequences for recurrent agents. n-step returns,
     priorities and time limits are those of replay. This runner chooses `replay_size` by the data set, and sets `min_steps_learn` to 0,
-    whatever the algorithm was given.
+    whatever the algorithm was given. `shutdown` gives the algorithm its own values back, so that it may learn online afterwards.
 
     An iteration is one gradient update, whatever `replay_ratio`. What counts environment steps elsewhere counts updates here: `n_steps`,
     `log_interval_steps`, and the column `CumSteps`.
@@ -76,6 +77,7 @@ class OfflineRl(MinibatchRlEval):
 
     _draws: dict[str, Any] | None = None  # Of the snapshot to resume from.
     _data: dict[str, Any] | None = None  # What identifies the data set.
+    _own_settings: dict[str, Any] | None = None  # Those of `_CHANGED` that the algorithm itself had before the run; None between runs.
 
     def startup(self) -> int:
         """Extend the base class: put the data set into the replay buffer, and learn from the first iteration on."""
@@ -83,6 +85,9 @@ class OfflineRl(MinibatchRlEval):
         self._draws = None
         episodes = episodes_of(self.dataset)
         self._data = _identity(episodes)
+        if self._own_settings is None:
+            has = attributes(algo)
+            self._own_settings = {name: has[name] for name in _CHANGED if name in has}
         algo.min_steps_learn = 0
         n_step = CompletedAlgorithm(algo).n_step_return
         algo.replay_size = len(episodes) + 2 * n_step + 1 + _n_frames(episodes)
@@ -111,6 +116,23 @@ class OfflineRl(MinibatchRlEval):
         CompletedQAgent(self.agent).give_min_itr_learn(0)
         logger.log(f"Training on {len(episodes):,} steps of {episodes.n_episodes:,} episodes.")
         return n_itr
+
+    def shutdown(self) -> None:
+        """Extend the base class: give the algorithm its own settings back."""
+        try:
+            super().shutdown()
+        finally:
+            self._restore_settings()
+
+    def _restore_settings(self) -> None:
+        own, self._own_settings = self._own_settings, None
+        if own is None:  # The run ended before it changed any.
+            return
+        for name in _CHANGED:
+            if name in own:
+                setattr(self.algo, name, own[name])
+            elif name in attributes(self.algo):
+                delattr(self.algo, name)  # The value of the class holds again.
 
     def _append_blank(self, n: int, episodes: EpisodeBatch) -> None:
         """Append `n` rows of zeros, each an episode, to the replay buffer."""

@@ -282,6 +282,18 @@ def test_what_cannot_be_trained_on_a_data_set_is_refused(cartpole):
         runner(BehaviorCloning(), MlpFfAgent(), cartpole, "CartPole-v1", save_replay=True)
 
 
+def test_the_algorithm_has_its_own_settings_again_after_the_run(cartpole, pendulum, tmp_path):
+    algo, agent = DQN(min_steps_learn=70, replay_size=12345), MlpDqnAgent(model_kwargs=SMALL)
+    parts = runner(algo, agent, cartpole, "CartPole-v1", n_steps=10)
+    for _ in range(2):
+        run(parts, tmp_path)
+        assert (algo.min_steps_learn, algo.replay_size, algo.learns_statistics) == (70, 12345, True) and algo.update_counter == 10
+    parts = runner(algo, agent, pendulum, "CartPole-v1")
+    with pytest.raises(ValueError):
+        run(parts, tmp_path / "other")
+    assert (algo.min_steps_learn, algo.replay_size, algo.learns_statistics) == (70, 12345, True)
+
+
 def test_a_data_set_of_another_environment_is_refused(cartpole, tmp_path):
     algo, agent = KINDS["iql"][1]()
     with pytest.raises(ValueError, match="observation|action"):

@@ -33,18 +33,14 @@ class CatDqnAgent(DqnAgent):
         ValueError: there are fewer than two atoms, or `model_kwargs` has another number.
     """
 
+    output_settings = ("n_atoms",)
     distribution: CategoricalEpsilonGreedy
 
     @checked(n_atoms=Number(2, whole=True))
     def __init__(self, n_atoms: int = 51, **settings: Any) -> None:
         super().__init__(**settings)
-        if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
-            raise ValueError(
-                f"The model would have {self.model_kwargs['n_atoms']} atoms (model_kwargs) and the agent {n_atoms}: give n_atoms to the "
-                "agent alone, which hands it on."
-            )
         self.n_atoms = n_atoms
-        self.model_kwargs = {**self.model_kwargs, "n_atoms": n_atoms}
+        self.give_model("n_atoms", n_atoms, "give n_atoms to the agent alone, which hands it on")
 
     def make_distribution(self, n_actions: int) -> CategoricalEpsilonGreedy:
         """The distribution that chooses actions."""

@@ -15,8 +15,20 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.dqn.noisy import set_noise
 from rlpyt.models.utils import update_state_dict
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.settings import checked
 
 AgentInfo = namedarraytuple("AgentInfo", "q")
+
+# Settings of rlpyt's models that decide what a model returns: the value for Q-values, and the agents that take other outputs.
+OUTPUT_SETTINGS = {
+    "n_atoms": (
+        None,
+        "categorical DQN or QR-DQN, which give it to the model themselves, such as MlpCatDqnAgent (by n_atoms), MlpQrDqnAgent or "
+        "MlpQrR2d1Agent (by n_quantiles)",
+    ),
+    "implicit": (False, "recurrent IQN, which give it to the model themselves, such as MlpIqnR2d1Agent"),
+}
 
 
 class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
@@ -30,9 +42,42 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     Noisy layers (see `rlpyt.models.dqn.noisy`) are noisy in training, in both models, and while sampling, but not in evaluation. Since
     the noise explores, epsilon may then be 0 throughout.
+
+    Its settings are those of `rlpyt.agents.dqn.epsilon_greedy.EpsilonGreedyAgentMixin` and `rlpyt.agents.base.BaseAgent`.
+
+    Raises:
+        ValueError: by a setting in `model_kwargs`, a model of rlpyt would return what another agent takes.
     """
 
     model_names = {"model": "model", "target": "target_model"}
+    # Those of `OUTPUT_SETTINGS` that the agent gives to its model, by `give_model`.
+    output_settings: Sequence[str] = ()
+
+    @checked()
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if not is_of_rlpyt(self.ModelCls):  # A user's model may return Q-values whatever its settings.
+            return
+        for name, (of_q, others) in OUTPUT_SETTINGS.items():
+            if name not in self.output_settings and self.model_kwargs.get(name, of_q) != of_q:
+                raise ValueError(
+                    f"{type(self).__name__} cannot take what its model returns with {name}={self.model_kwargs[name]!r} in model_kwargs: "
+                    f"leave it out, or take an agent of {others}."
+                )
+
+    def give_model(self, name: str, value: Any, instead: str) -> None:
+        """Give the model a setting that this agent decides; called by the constructor.
+
+        Args:
+            instead: what users shall do who have another value in `model_kwargs`.
+
+        Raises:
+            ValueError: they do.
+        """
+        given = self.model_kwargs.get(name, value)
+        if given != value:
+            raise ValueError(f"model_kwargs has {name}={given!r}, but {type(self).__name__} gives its model {name}={value!r}: {instead}.")
+        self.model_kwargs = {**self.model_kwargs, name: value}
 
     def initialize(  # type: ignore[override]
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None

@@ -72,16 +72,13 @@ class QrDqnAgent(QuantileAgent):
         ValueError: `model_kwargs` has another number.
     """
 
+    output_settings = ("n_atoms",)
+
     @checked(n_quantiles=COUNT)
     def __init__(self, n_quantiles: int = 200, **settings: Any) -> None:
         super().__init__(**settings)
-        if self.model_kwargs.get("n_atoms", n_quantiles) != n_quantiles:
-            raise ValueError(
-                f"The model would have {self.model_kwargs['n_atoms']} quantiles (n_atoms in model_kwargs) and the agent {n_quantiles}: "
-                "give n_quantiles to the agent alone, which hands it on."
-            )
         self.n_quantiles = n_quantiles
-        self.model_kwargs = {**self.model_kwargs, "n_atoms": n_quantiles}
+        self.give_model("n_atoms", n_quantiles, "give n_quantiles to the agent alone, which hands it on")
 
     def fractions(self, n: int) -> torch.Tensor:
         """Return the midpoints [n_quantiles]."""

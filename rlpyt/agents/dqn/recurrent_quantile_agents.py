@@ -66,12 +66,17 @@ class IqnR2d1AgentBase(IqnAgent):
     (quantiles [*lead,n,N], state after the last step). States are those of `rlpyt.agents.dqn.r2d1_agent.R2d1AgentBase`.
 
     It has the settings of `rlpyt.agents.dqn.quantile_agents.IqnAgent`.
+
+    Raises:
+        ValueError: `model_kwargs` has ``implicit=False``.
     """
+
+    output_settings = ("implicit",)
 
     @checked()
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.model_kwargs = {**self.model_kwargs, "implicit": True}
+        self.give_model("implicit", True, "leave it out, or take an agent of recurrent QR-DQN, such as MlpQrR2d1Agent")
 
     __call__, target, step, _q_and_state = learned, target, R2d1AgentBase.step, q_and_state  # type: ignore[assignment]
 

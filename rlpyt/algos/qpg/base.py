@@ -21,6 +21,7 @@ from rlpyt.algos.optimizers import (
 )
 from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
 from rlpyt.algos.sequences import Sequences, constructor_on_sequences
+from rlpyt.models.batch_renorm import has_batch_renorm
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlUniformReplayBuffer,
@@ -53,9 +54,11 @@ class CompletedQAgent(Completed):
     Attributes:
         freeze_q: method that returns a context without gradients for the Q-functions; None if the agent leaves that to the algorithm.
         recurrent: the agent has a recurrent state.
+        distribution: of actions; None if there is none.
     """
 
     recurrent: bool = False
+    distribution: Any = None
     freeze_q: Callable[[], AbstractContextManager] | None = None
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
@@ -72,6 +75,11 @@ class CompletedQAgent(Completed):
     def target_q_of(self, critics: torch.Tensor, *inputs: Any) -> torch.Tensor | None:
         """Return what `target_q` does, of the critics with indexes [m] alone: [n,m,...]. Return None, as the default does, if it cannot."""
         return None
+
+
+def agent_renormalizes(agent: Any) -> bool:
+    """Return whether one of the agent's models has batch renormalization."""
+    return has_all(agent, "named_models") and any(map(has_batch_renorm, agent.named_models().values()))
 
 
 def every_tenth(value: torch.Tensor | Counted) -> Any:
@@ -123,20 +131,26 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """Also tell the agent when learning begins.
 
         Raises:
-            ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
+            ValueError: this algorithm's losses cannot train the agent, or batch renormalization would have other statistics in each of
+                several processes. (The losses of a user's class may train any agent.)
         """
+        trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
         on_sequences = self.sequences is not None
         needs = (*self.agent_needs, "remember") if on_sequences else self.agent_needs
         is_suitable = has_all(agent, *needs) and CompletedQAgent(agent).recurrent == on_sequences
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
-        if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
+        if not is_suitable and trains_by_ours:
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
                 f"{type(self).__name__} needs an agent with {', '.join(needs)}, {'a' if on_sequences else 'no'} recurrent "
                 f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
+        if self.world_size > 1 and trains_by_ours and agent_renormalizes(agent):
+            raise ValueError(
+                f"{type(self).__name__}: each of several processes would normalize by statistics of its own batches; train in one process."
+            )
         CompletedQAgent(agent).give_min_itr_learn(self.min_itr_learn)
 
     # --- Q-functions --------------------------------------------------------------------------------------------------
@@ -269,13 +283,13 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return a mask [n] of the replayed samples to learn from, or None for all of them.
 
-        A sample is excluded if its episode was truncated within its n steps and the final observation is unknown. Steps of sequences have a
-        mask already.
+        A sample is excluded if its episode was truncated within its n steps and the final observation is unknown. With discount 0, targets
+        need no final observation. Steps of sequences have a mask already.
         """
         if self.sequences is not None:
             return samples.valid
         timeout_n = field_of(samples, "timeout_n")
-        if timeout_n is None or not self.bootstrap_timelimit:
+        if timeout_n is None or not self.bootstrap_timelimit or self.discount == 0:
             return None
         bootstrap = field_of(samples, "bootstrap_discount")
         return ~timeout_n.bool() if bootstrap is None else ~timeout_n.bool() | (bootstrap > 0)

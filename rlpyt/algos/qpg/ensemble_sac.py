@@ -21,8 +21,6 @@ from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
-from rlpyt.models.batch_renorm import has_batch_renorm
-from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, STEPS, checked, one_of
@@ -100,22 +98,13 @@ class EnsembleSAC(SAC):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool,
-        examples: dict[str, Any],
-        world_size: int,
-        async_: bool = False,
-    ) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also check that the settings fit the agent's critics.
 
         Raises:
-            ValueError: they do not, or batch renormalization would have other statistics in each of several processes.
+            ValueError: they do not.
         """
-        super()._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, async_)
+        super()._prepare(agent, *args, **kwargs)
         if not self.trains_by("optimize_agent", "update", *self.loss_methods):
             return
         name, n, n_quantiles = type(self).__name__, agent.n_critics, agent.n_quantiles
@@ -130,8 +119,6 @@ class EnsembleSAC(SAC):
             raise ValueError(
                 f"{name}: n_dropped_quantiles={self.n_dropped_quantiles} must be below n_quantiles={n_quantiles} of the agent."
             )
-        if world_size > 1 and any(map(has_batch_renorm, agent.named_models().values())):
-            raise ValueError(f"{name}: each of several processes would normalize by statistics of its own batches; train in one process.")
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the critics."""

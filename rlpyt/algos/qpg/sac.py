@@ -13,9 +13,9 @@ import torch
 
 from rlpyt.algos.base import Counted
 from rlpyt.algos.hyperparameters import Needs
-from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, every_tenth
+from rlpyt.algos.qpg.base import CompletedQAgent, QpgAlgorithm, agent_renormalizes, every_tenth
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
-from rlpyt.models.batch_renorm import has_batch_renorm
+from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.utils.misc import has_all, is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
@@ -70,6 +70,21 @@ class SoftActorCritic(QpgAlgorithm):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Also check that log-densities, of which the losses take the entropy, are those of the agent's actions.
+
+        Raises:
+            ValueError: they are not.
+        """
+        super()._prepare(agent, *args, **kwargs)
+        distribution = CompletedQAgent(agent).distribution
+        clips = isinstance(distribution, Gaussian) and distribution.clip is not None
+        if clips and self.trains_by("optimize_agent", "update", *self.loss_methods):
+            raise ValueError(
+                f"{type(self).__name__} needs the density of actions, but {type(agent).__name__} clips actions, and its density is that of "
+                f"actions before clipping: take an agent that squashes them, such as {self.agent_example}."
+            )
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Step all optimizers on the losses of `batch`."""
@@ -194,13 +209,14 @@ class SAC(SoftActorCritic):
         Raises:
             ValueError: it cannot.
         """
-        super()._prepare(agent, *args, **kwargs)
-        models = agent.named_models().values() if has_all(agent, "named_models") else ()
-        if not self.renormalizes and is_of_rlpyt(type(self)) and any(map(has_batch_renorm, models)):
+        # Before the base class, which advises one process, where this algorithm cannot train them either. It refuses unsuitable agents.
+        is_ours = is_of_rlpyt(type(self)) and has_all(agent, *self.agent_needs)
+        if not self.renormalizes and is_ours and agent_renormalizes(agent):
             raise ValueError(
                 f"{type(self).__name__} cannot train networks with batch_renorm=True: use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC, whose "
                 "targets leave their statistics alone."
             )
+        super()._prepare(agent, *args, **kwargs)
 
     def after_backward(self) -> None:
         """Average the gradient of α over the processes that train together. (Data-parallel models average their own gradients.)"""

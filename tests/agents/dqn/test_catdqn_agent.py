@@ -82,6 +82,6 @@ def test_the_number_of_atoms_reaches_the_model_and_leaves_the_arguments_alone():
 
 
 def test_a_number_of_atoms_for_the_model_alone_is_refused():
-    with pytest.raises(ValueError, match="21 atoms .*the agent 51: give n_atoms to the agent"):
+    with pytest.raises(ValueError, match="n_atoms=21, but MlpCatDqnAgent gives its model n_atoms=51: give n_atoms to the agent"):
         MlpCatDqnAgent(model_kwargs=dict(n_atoms=21))
     assert MlpCatDqnAgent(n_atoms=21, model_kwargs=dict(n_atoms=21)).n_atoms == 21

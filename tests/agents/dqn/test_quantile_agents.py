@@ -117,7 +117,7 @@ def test_an_agent_is_pickled(agent):
 
 
 def test_a_number_of_quantiles_for_the_model_alone_is_refused():
-    with pytest.raises(ValueError, match="21 quantiles .*the agent 200: give n_quantiles to the agent"):
+    with pytest.raises(ValueError, match="n_atoms=21, but MlpQrDqnAgent gives its model n_atoms=200: give n_quantiles to the agent"):
         MlpQrDqnAgent(model_kwargs=dict(n_atoms=21))
     with pytest.raises(ValueError, match="n_acting_quantiles=0 is not possible"):
         MlpIqnAgent(n_acting_quantiles=0)

@@ -6,9 +6,12 @@ from ranks import process_group
 
 from rlpyt.agents.base import AgentInputsRnn, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.dqn.atari.atari_r2d1_agent import AtariR2d1Agent, AtariR2d1AlternatingAgent
-from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpIqnR2d1Agent, MlpQrR2d1Agent, MlpR2d1Agent, MlpR2d1AlternatingAgent
+from rlpyt.agents.dqn.multi_input import MultiInputIqnR2d1Agent, MultiInputR2d1Agent
 from rlpyt.agents.dqn.r2d1_agent import AgentInfo, R2d1Agent, R2d1AgentBase, R2d1AlternatingAgent
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
 from rlpyt.models.lstm import RnnState
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -123,3 +126,35 @@ def test_state_dicts_are_restored_also_from_data_parallel_training(agent, tmp_pa
 def test_bases_come_in_the_documented_order():
     assert R2d1Agent.__bases__ == (RecurrentAgentMixin, R2d1AgentBase)
     assert R2d1AlternatingAgent.__bases__ == (AlternatingRecurrentAgentMixin, R2d1AgentBase)
+
+
+@pytest.mark.parametrize(
+    "AgentCls, model_kwargs, message",
+    [
+        (MlpDqnAgent, dict(n_atoms=3), "MlpDqnAgent .*n_atoms=3 .*MlpCatDqnAgent.*MlpQrDqnAgent"),
+        (MlpR2d1Agent, dict(n_atoms=3), "MlpR2d1Agent .*n_atoms=3 .*MlpCatDqnAgent.*MlpQrR2d1Agent"),
+        (MultiInputR2d1Agent, dict(implicit=True), "MultiInputR2d1Agent .*implicit=True .*MlpIqnR2d1Agent"),
+        (AtariR2d1AlternatingAgent, dict(implicit=True), "AtariR2d1AlternatingAgent .*implicit=True .*MlpIqnR2d1Agent"),
+        (MlpQrR2d1Agent, dict(implicit=True), "MlpQrR2d1Agent .*implicit=True .*MlpIqnR2d1Agent"),
+        (MlpIqnR2d1Agent, dict(n_atoms=3), "MlpIqnR2d1Agent .*n_atoms=3 .*MlpQrR2d1Agent"),
+        (MultiInputIqnR2d1Agent, dict(n_atoms=3), "MultiInputIqnR2d1Agent .*n_atoms=3 .*MlpQrR2d1Agent"),
+        (MlpIqnR2d1Agent, dict(implicit=False), "implicit=False, but MlpIqnR2d1Agent gives its model implicit=True: leave it out"),
+        (MlpQrR2d1Agent, dict(n_atoms=3), "n_atoms=3, but MlpQrR2d1Agent gives its model n_atoms=200: give n_quantiles to the agent"),
+    ],
+)
+def test_settings_with_which_the_model_would_return_what_another_agent_takes_are_refused(AgentCls, model_kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        AgentCls(model_kwargs=model_kwargs)
+
+
+class MeanOfAtoms(MlpDqnModel):
+    def forward(self, *inputs):
+        return super().forward(*inputs).mean(-1)
+
+
+def test_settings_of_the_model_may_have_the_agents_values_and_those_of_a_users_model_any():
+    assert MlpQrR2d1Agent(n_quantiles=5, model_kwargs=dict(n_atoms=5, implicit=False)).model_kwargs == dict(n_atoms=5, implicit=False)
+    assert MlpIqnR2d1Agent(model_kwargs=dict(n_atoms=None, implicit=True)).model_kwargs == dict(n_atoms=None, implicit=True)
+    agent = MlpDqnAgent(ModelCls=MeanOfAtoms, model_kwargs=dict(n_atoms=3))
+    agent.initialize(SPACES)
+    assert agent(torch.randn(2, 4), torch.zeros(2, dtype=torch.long), torch.zeros(2)).shape == (2, 3)

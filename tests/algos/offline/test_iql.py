@@ -7,6 +7,7 @@ from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, DoubleVector, check, m
 from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.offline.iql import IQL
+from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.qpg.mlp import BoundedPiMlpModel, PiMlpModel
 from rlpyt.samplers.collections import BatchSpec
@@ -102,3 +103,14 @@ def test_impossible_settings_and_agents_are_refused():
     agent.initialize(SPACES)
     with pytest.raises(ValueError, match="^IQL needs an agent with .*log_pi.*IqlAgent"):
         IQL().initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)
+    agent = IqlAgent()
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="^SAC needs .*density.*IqlAgent.*clips.*SacAgent"):
+        SAC().initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)
+
+
+def test_batch_statistics_of_several_processes_are_refused():
+    agent = IqlAgent(ModelCls=PiMlpModel, model_kwargs=dict(SIZES, batch_renorm=True))
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="^IQL: .*train in one process"):
+        IQL().initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES, world_size=2)

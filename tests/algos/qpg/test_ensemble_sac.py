@@ -9,8 +9,10 @@ from tiers import processes, thinned
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
 from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.models.batch_renorm import BatchRenorm
@@ -390,6 +392,11 @@ def test_batch_statistics_of_several_processes_are_refused():
     agent.initialize(SPACES)
     with pytest.raises(ValueError, match="train in one process"):
         EnsembleSAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2)
+    agent = SacVAgent(model_kwargs=dict(SIZES, batch_renorm=True))
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="^SAC_V: .*train in one process"):
+        SAC_V(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2)
+    SAC_V(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=1)
 
 
 def test_agents_for_another_kind_of_sac_are_refused():
@@ -479,6 +486,8 @@ def test_sac_refuses_batch_renormalization_which_only_the_ensemble_keeps_out_of_
     agent = SacAgent(model_kwargs=dict(SIZES, batch_renorm=True))
     with pytest.raises(ValueError, match="SAC cannot train networks with batch_renorm=True: use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC"):
         make(SAC(**small()), agent)
+    with pytest.raises(ValueError, match="use rlpyt.algos.qpg.ensemble_sac.EnsembleSAC"):
+        SAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2)
 
 
 @pytest.mark.parametrize("target", ["auto", 0.3])

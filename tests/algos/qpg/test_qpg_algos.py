@@ -618,6 +618,16 @@ def test_samples_whose_final_observation_is_missing_are_left_out_of_the_loss(nam
     assert all(torch.isfinite(p).all() for p in agent.parameters())
 
 
+def test_without_bootstrapping_truncated_samples_are_learned_from():
+    """With discount 0, the target is the reward alone, so that no final observation is missing."""
+    algo, _ = make("sac", discount=0, n_step_return=2, ReplayBufferCls=TlUniformReplayBuffer)
+    for seed in range(6):
+        samples = batch(seed, timeout=torch.from_numpy(np.random.default_rng(seed).random((T, B)) < 0.3))
+        algo.append(samples._replace(final_observation=None))
+    sampled = algo.replay_buffer.sample_batch(64)
+    assert sampled.timeout_n.any() and not sampled.bootstrap_discount.any() and algo.valid_samples(sampled) is None
+
+
 @every_algo
 @pytest.mark.parametrize("bootstrap_timelimit", [True, False])
 @pytest.mark.parametrize("final_observations", [True, False])

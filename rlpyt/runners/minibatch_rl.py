@@ -38,6 +38,7 @@ from rlpyt.utils.digests import FILE
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.launching.exp_launcher import pause_at
+from rlpyt.utils.launching.status import SNAPSHOT_MISSING
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
@@ -834,7 +835,7 @@ def snapshot_is_missing(directory: Any) -> RuntimeError:
     """Return the error of a run that has not finished, because its last snapshot could not be saved."""
     reasons = logger.why_not_written(directory or "")
     return RuntimeError(
-        f"The last snapshot could not be saved, not even in a second try at the end of the run{': ' * bool(reasons)}{reasons}. "
+        f"{SNAPSHOT_MISSING}, not even in a second try at the end of the run{': ' * bool(reasons)}{reasons}. "
         "Make room for it, and resume the run: it continues from the previous snapshot, if any."
     )
 

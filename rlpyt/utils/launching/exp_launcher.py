@@ -250,6 +250,11 @@ class Experiment:
 
     def check(self) -> None:
         """Raise ValueError or FileNotFoundError if the experiment cannot be run."""
+        if not Path(self.cwd).is_dir():
+            raise FileNotFoundError(
+                f"There is no directory {self.cwd} any more, in which the runs start: make it again, or launch with the same arguments "
+                "from another directory."
+            )
         if not Path(self.cwd, self.script).is_file():
             raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
         if self.ray_address and self.set_egl_device:

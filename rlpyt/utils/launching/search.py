@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlpyt.utils.launching.affinity import CODE
 from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, no_text, only_launcher, start_in_slot, updated
@@ -34,7 +34,17 @@ from rlpyt.utils.launching.proposals import METHODS, default_method, make_propos
 from rlpyt.utils.launching.search_dir import BEST, SEARCH, Search, Settings, read_settings_of
 from rlpyt.utils.launching.search_status import format_search
 from rlpyt.utils.launching.space import Space
-from rlpyt.utils.launching.status import RunStatus, error_in, last_lines, plural, read_mark, run_status, says_complete
+from rlpyt.utils.launching.status import (
+    SNAPSHOT_MISSING,
+    RunStatus,
+    error_in,
+    last_lines,
+    mark,
+    plural,
+    read_mark,
+    run_status,
+    says_complete,
+)
 from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
 from rlpyt.utils.launching.variant import as_saved, save_variant
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
@@ -48,6 +58,7 @@ _WITHOUT_RETURN = (
     "no episode ended in one of its runs, so it counts as the worst. "
     "If evaluations are too short for good agents, make eval_max_steps of the sampler larger"
 )
+MOST_FAILURES_AMID_OTHERS = 9  # trials in a row that fail at once, though others did not: settings can be bad, but not so often
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.
 _POLL = 0.2  # seconds between two looks at runs that are still ending
@@ -87,7 +98,8 @@ def run_search(
     """Search for good settings on this machine, by asynchronous successive halving, and return what was found.
 
     Each trial trains up to the first rung. The best of those there train on to the next one: they resume, in the same directories. A
-    failed trial counts as the worst. A run that is killed is launched again. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
+    failed trial counts as the worst. A run that is killed is launched again. If trial after trial fails at once, a run cannot be started,
+    or the disk is full, the search stops, and loses no trial. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
     launched again, by `rerun_search`, or with the same arguments where the directory is an absolute path, the search continues, also after
     SIGKILL. `n_trials` may be larger then.
 
@@ -115,7 +127,7 @@ def run_search(
     Raises:
         ValueError, TypeError, FileNotFoundError: arguments are wrong, or the directory is of another search; nothing has been started.
         StillRunning: the same search, or one of its runs, is running.
-        SystemExit: with code 1 if no trial has a score, or 128 + n after signal n.
+        SystemExit: with code 1 if no trial has a score or the search has stopped itself, or 128 + n after signal n.
     """
     lowest = max(int(max_steps / eta**3), 1) if min_steps is None else int(min_steps)
     settings = Settings(
@@ -149,6 +161,8 @@ def rerun_search(exp_dir: str | os.PathLike, affinity_code: str | None = None) -
 
 def _run(settings: Settings, exp_dir: Path) -> Search:
     """Run what is left of a search, print its table, and return it; SystemExit after a signal, or if nothing was found."""
+    if os.path.isabs(settings.script) and not os.path.isdir(settings.cwd):  # The directory of the first launch has been moved or removed.
+        settings = updated(settings, cwd=os.getcwd())
     settings.experiment().check()
     n_slots = settings.experiment().n_slots()
     with ExitStack() as stack:
@@ -168,14 +182,13 @@ def _run(settings: Settings, exp_dir: Path) -> Search:
             f"({steps} steps), {n_slots} at a time. {settings.proposals.capitalize()} proposes.\n",
             sys.stdout,
         )
-        sweep = Sweep(queue, n_slots, most_immediate_failures=MAX_IMMEDIATE_FAILURES * settings.runs_per_trial)
-        number = sweep.run()
+        number = Sweep(queue, n_slots, most_immediate_failures=None).run()  # The queue counts trials.
     say(f"\n{printable(format_search(search), keep=chr(10))}\n", sys.stdout)
-    if sweep.stopped_because:
-        say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
-    if number or sweep.stopped_because:
+    if queue.stopped_because:
+        say(f"Stopped: {printable(queue.stopped_because)}\n", sys.stdout)
+    if number or queue.stopped_because:
         say(f"To resume it: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
-    if number or search.best is None or sweep.stopped_because:
+    if number or search.best is None or queue.stopped_because:
         raise SystemExit(128 + number if number else 1)
     return search
 
@@ -193,6 +206,20 @@ def _check_same(settings: Settings, exp_dir: Path) -> None:
         )
 
 
+class _Started(NamedTuple):
+    """A run that has been started: its trial, its run_ID, and what its log held before.
+
+    Attributes:
+        first_row: the first row of the log, if the run is to resume; otherwise empty.
+        steps: the environment steps in the last row; None without one.
+    """
+
+    trial: Trial
+    run_ID: int
+    first_row: dict[str, str]
+    steps: int | None
+
+
 class _SearchQueue:
     """Decides which run of a search takes the next free slot, and writes the journal.
 
@@ -200,6 +227,10 @@ class _SearchQueue:
         exp_dir: directory of the search, locked by this process.
         settings: the arguments, checked.
         n_slots: number of simultaneous runs.
+
+    Attributes:
+        search: the search.
+        stopped_because: why the search has stopped itself, in a sentence; None otherwise.
     """
 
     n_runs = None
@@ -215,9 +246,12 @@ class _SearchQueue:
         self._settings, self._experiment, self._history = settings, settings.experiment(), self.search.history
         self._journal = Journal(exp_dir / JOURNAL)
         self._next: tuple[Trial, int] | None = None
-        self._running: dict[str, tuple[Trial, int, dict[str, str]]] = {}  # name of a run -> trial, run_ID, first row if it is to resume
+        self._running: dict[str, _Started] = {}  # by the name of the run
         self._retries: Counter = Counter()
+        self._failed_at_once: list[int] = []  # Numbers of the last trials, in a row, of which a run failed before it logged a row.
+        self.stopped_because: str | None = None
         self._is_closed = False
+        self._forget_failures()
         self._tell(event="launch", at=_now(), n_slots=n_slots)
         self._proposals.note(self._history)
         self._write_best()
@@ -253,12 +287,13 @@ class _SearchQueue:
         )
         save_variant(self.search.variant(trial), log_dir)
         self._tell(event="begin", trial=trial.number, rung=trial.rung, run=run_ID, slot=slot, at=_now())
-        self._running[run.name] = trial, run_ID, _first_row(run.run_dir) if _has_snapshot(run.run_dir) else {}
+        first_row = _first_row(run.run_dir) if _has_snapshot(run.run_dir) else {}
+        self._running[run.name] = _Started(trial, run_ID, first_row, run_status(run.run_dir).steps)
         return run
 
     def ended(self, run: Run, status: RunStatus) -> str | None:
         """Write how a run ended; return a line about its trial, if that has reached its rung or failed."""
-        trial, run_ID, first_row = self._running.pop(run.name)
+        trial, run_ID, first_row, steps_before = self._running.pop(run.name)
         reached = reached_in(run.run_dir, self._settings.rungs[trial.rung])
         cannot_resume = _why_not_resumable(run, status, first_row)
         if reached is not None and cannot_resume is not None:
@@ -266,11 +301,21 @@ class _SearchQueue:
         elif reached is not None and status.state in ("paused", "finished"):
             outcome = dict(outcome="reached", **reached)
             _remove_old_replay(run.run_dir)
+        elif status.state == "failed" and _needs_help(status.exit_code, status.error):
+            outcome = dict(outcome="interrupted", error=status.error, steps=status.steps)
+            self._stop(self._help_for(run, status))
         elif status.state == "interrupted" or status.exit_code in _EXITS_WHEN_KILLED:
             outcome = self._killed(run, status)
         else:
             outcome = dict(outcome="failed", error=status.error or "it has logged no row", steps=status.steps)
-        return self._ended(trial, run_ID, outcome)
+        has_failed_before = trial.error is not None
+        line = self._ended(trial, run_ID, outcome)
+        if outcome["outcome"] == "failed" and status.state == "failed" and status.steps == steps_before:
+            if not has_failed_before:
+                self._count_failure(trial, run.name)
+        elif outcome["outcome"] != "interrupted":
+            self._failed_at_once = []
+        return line
 
     def close(self) -> None:
         """Start no more runs."""
@@ -279,7 +324,7 @@ class _SearchQueue:
     # Decisions -------------------------------------------------------------------------------------------------------
     def _choose(self) -> tuple[Trial, int] | None:
         """Return the trial and the run_ID to train next: of a trial on its way to a rung, of one to promote, or of a new one."""
-        running = {(trial.number, run_ID) for trial, run_ID, _ in self._running.values()}
+        running = {(started.trial.number, started.run_ID) for started in self._running.values()}
         for trial, run_ID in self._history.waiting():
             if (trial.number, run_ID) not in running:
                 return trial, run_ID
@@ -303,13 +348,53 @@ class _SearchQueue:
         outcome: dict[str, Any] = {}
         if reached is not None:
             outcome = dict(outcome="reached", **reached)
-        elif state == "failed" and facts.get("exit_code") not in _EXITS_WHEN_KILLED:
+        elif state == "failed" and (exit_code := facts.get("exit_code")) not in _EXITS_WHEN_KILLED:
+            if _needs_help(exit_code, facts.get("error")):
+                return False
             outcome = dict(outcome="failed", error=facts.get("error"), steps=run_status(run_dir).steps)
         elif state == "finished":
             outcome = dict(outcome="failed", error="it has logged no row", steps=None)
         if outcome:
             self._ended(trial, run_ID, outcome)
         return bool(outcome)
+
+    def _stop(self, reason: str) -> None:
+        """Start no more runs, because all would fail or lose time."""
+        self.stopped_because = self.stopped_because or reason
+        self.close()
+
+    def _help_for(self, run: Run, status: RunStatus) -> str:
+        """Return what to do about a run that needs help."""
+        if status.exit_code is None:
+            return f"{run.name}: {status.error}. Remove the cause, and resume the search."
+        resume = f"rlpyt resume {shlex.quote(str(self.search.exp_dir))}"
+        return f"{run.name} could not save its last snapshot. Make room on the disk, and then: {resume} ({status.error})"
+
+    def _count_failure(self, trial: Trial, name: str) -> None:
+        """Count a trial that failed before it logged a row; stop the search if there are so many in a row that something else is wrong.
+
+        The next launcher tries these trials again. If they then fail again, but other trials do not, then their settings are bad.
+        """
+        has_reached = self._history.has_reached
+        if has_reached and trial.number in self._history.tried_again:
+            return
+        self._failed_at_once.append(trial.number)
+        n, most = len(self._failed_at_once), MOST_FAILURES_AMID_OTHERS if has_reached else MAX_IMMEDIATE_FAILURES
+        if self.stopped_because is None and n < min(most, self._settings.n_trials):
+            return
+        self._tell(event="stop", trials=self._failed_at_once, at=_now())
+        self._stop(
+            f"{plural(n, 'trial')} in a row failed before they logged anything, so no more are launched. The last one, {name}: "
+            f"{trial.error}. Remove the cause, and resume the search: it tries these trials again."
+        )
+
+    def _forget_failures(self) -> None:
+        """Mark runs that are tried again as interrupted, so that their old failures are not taken for new ones."""
+        for number in self._history.to_retry:
+            for run_ID in range(self._history.n_runs):
+                run_dir = self.search.trial_dir(self.search.trials[number]) / f"run_{run_ID}"
+                if read_mark(run_dir)[0] == "failed":
+                    mark(run_dir, "interrupted")
 
     def _killed(self, run: Run, status: RunStatus) -> dict[str, Any]:
         """The outcome of a run that was killed: it is launched again, unless that has not helped several times."""
@@ -376,8 +461,10 @@ def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
     if not rows:
         return None
     returns = columns[find_column(columns, *RETURN_COLUMNS)] if has_column(columns, *RETURN_COLUMNS) else []
-    last = [each for each in at if math.isfinite(each)][-1]
-    return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(last)}
+    finite = [each for each in at if math.isfinite(each)]
+    if not finite:
+        return None
+    return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(finite[-1])}
 
 
 def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]) -> str | None:
@@ -392,6 +479,11 @@ def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]
     if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in first_row.items()):
         return "it has restarted instead of resuming: its script must give its runner resume_from=resume_from()"
     return None
+
+
+def _needs_help(exit_code: int | None, error: str | None) -> bool:
+    """Whether a run failed only because it could not be started, or its last snapshot had no room: then its settings may be good."""
+    return exit_code is None or SNAPSHOT_MISSING in (error or "")
 
 
 def _has_snapshot(run_dir: Path) -> bool:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.halving import WORST, Trial, ranked
-from rlpyt.utils.launching.journal import JOURNAL, History, read_journal
+from rlpyt.utils.launching.journal import DAMAGED, JOURNAL, History, is_damaged, read_journal
 from rlpyt.utils.launching.space import Space
 from rlpyt.utils.text import setting_text
 
@@ -90,14 +92,32 @@ class Search:
 
     Attributes:
         history: the trials and what has become of them.
+
+    Raises:
+        ValueError: the arguments or the journal cannot be read, or contradict each other.
     """
 
     def __init__(self, exp_dir: str | os.PathLike, settings: Settings | None = None) -> None:
         self.exp_dir = Path(exp_dir)
         self.settings = read_settings_of(self.exp_dir) if settings is None else settings
         self.space = Space.read(self.settings.space)
-        events = read_journal(self.exp_dir / JOURNAL)
-        self.history = History(self.settings.runs_per_trial, self.settings.rungs, self.settings.eta, events)
+        self.history = History(self.settings.runs_per_trial, self.settings.rungs, self.settings.eta)
+        path = self.exp_dir / JOURNAL
+        for number, event in enumerate(read_journal(path), 1):
+            try:
+                if event["event"] == "trial":
+                    self._check_values(event["values"])
+                self.history.apply(event)
+            except DAMAGED as error:
+                raise is_damaged(path, number, error) from None
+
+    def _check_values(self, values: list[Any]) -> None:
+        """Raise one of DAMAGED unless there is a possible value for each range."""
+        ranges = self.space.ranges.values()
+        if len(values) != len(ranges):
+            raise ValueError(f"it has {len(values)} values for {len(ranges)} ranges")
+        for range_, value in zip(ranges, values):
+            range_.position(value)
 
     @property
     def trials(self) -> list[Trial]:
@@ -123,9 +143,11 @@ class Search:
         """Return the command that trains with the settings of a trial; None if the search was given no such command."""
         if not self.settings.train_command:
             return None
-        variant = self.variant(trial)
-        settings = [f"{section}.{name}={setting_text(value)}" for section, values in variant.items() for name, value in values.items()]
-        return shlex.join([*self.settings.train_command, *settings])
+        settings: dict[str, Any] = {}  # by dotted name
+        for section, values in self.variant(trial).items():
+            is_section = isinstance(values, Mapping)  # Otherwise it is a setting of its own, in no section.
+            settings.update({f"{section}.{name}": value for name, value in values.items()} if is_section else {section: values})
+        return shlex.join([*self.settings.train_command, *(f"{name}={setting_text(value)}" for name, value in settings.items())])
 
     def trial_dir(self, trial: Trial) -> Path:
         """Return the directory of a trial."""

@@ -132,7 +132,7 @@ def choice(*values: Any) -> Choice:
     """One of these values, which JSON can hold: numbers, texts, True, False, None, lists, dictionaries.
 
     Raises:
-        ValueError: there are fewer than two values, or one of them twice.
+        ValueError: there are fewer than two values, or one of them twice, or a number is not finite.
         TypeError: JSON cannot hold a value.
     """
     plain = [_plain(value) for value in values]
@@ -153,9 +153,16 @@ def _range(kind: str, low: float, high: float) -> Range:
 def _plain(value: Any) -> Any:
     """Return a value as JSON reads it again."""
     try:
-        return json.loads(json.dumps(value.item() if isinstance(value, np.generic) else value))
+        text = json.dumps(value.item() if isinstance(value, np.generic) else value)
     except (TypeError, ValueError):
         raise TypeError(f"choice() takes numbers, texts, lists and dictionaries, not {value!r}, of type {type(value).__name__}.") from None
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(number: str) -> None:
+    raise ValueError(
+        f"choice() takes finite numbers, not {number}, which the files of a search cannot hold: choose a large number instead."
+    )
 
 
 def _text(value: Any) -> str:
@@ -208,7 +215,7 @@ def _value(node: ast.expr, text: str) -> Any:
         return dict(true=True, false=False, none=None).get(node.id.lower(), node.id)
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError for what cannot be a key of a dictionary.
         raise ValueError(f"{text}: {ast.unparse(node)} is neither a number nor a word. Put other texts into quotes.") from None
 
 

@@ -44,6 +44,7 @@ from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import format_seconds, plural, printable, show, table, traceback_of
 
 EXPERIMENT = "experiment.json"
+SNAPSHOT_MISSING = "The last snapshot could not be saved"  # How the error of a run begins whose training is not lost, once there is room.
 STATES = ("pending", "running", "paused", "finished", "failed", "interrupted")
 _MARKED = STATES[1:]
 REFRESH = 1.0  # seconds between two touches of the mark of a running run

@@ -342,7 +342,7 @@ class Sweep:
         n_slots: number of simultaneous runs.
         on_launch: called with the number of runs launched so far, including skipped ones.
         stream: where events are shown line by line; a terminal also shows a line for each running run below them.
-        most_immediate_failures: number of consecutive immediate failures that ends the sweep.
+        most_immediate_failures: number of consecutive immediate failures that ends the sweep; None for no limit, if the queue has its own.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class Sweep:
         n_slots: int,
         on_launch: Callable[[int], None] = lambda n: None,
         stream: TextIO | None = None,
-        most_immediate_failures: int = MAX_IMMEDIATE_FAILURES,
+        most_immediate_failures: int | None = MAX_IMMEDIATE_FAILURES,
     ) -> None:
         self.n_launched = 0
         self.stopped_because: str | None = None

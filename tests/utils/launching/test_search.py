@@ -6,6 +6,7 @@ Runs are small programs without rlpyt. Launchers are processes forked from this 
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -22,10 +23,11 @@ from rlpyt.utils.launching import sweep
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import StillRunning
 from rlpyt.utils.launching.journal import Journal, read_journal
-from rlpyt.utils.launching.search import MOST_RETRIES, Search, rerun_search, run_search
+from rlpyt.utils.launching.proposals import RandomProposals
+from rlpyt.utils.launching.search import MOST_RETRIES, Search, reached_in, rerun_search, run_search
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
-from rlpyt.utils.launching.status import experiment_status
+from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status
 from rlpyt.utils.logging.runs import read_columns
 from rlpyt.utils.misc import atomic_write
 
@@ -62,6 +64,11 @@ if do == "wait":
     time.sleep(60)
 if do == "kill itself at once":
     os.kill(os.getpid(), 9)
+is_repaired = os.path.exists(os.path.join(log_dir, "..", "repaired"))
+if do == "need repair" and not is_repaired:
+    raise ImportError("a module is missing")
+if do == "need room" and resume and not is_repaired:
+    raise RuntimeError("The last snapshot could not be saved, not even in a second try: No space left. Make room for it.")
 if do == "fail" and rate > 0.1:
     raise ValueError("the rate is too high")
 while 10 * len(state["rows"]) < min(pause_at, 180):
@@ -211,8 +218,9 @@ def test_failed_trials_are_the_worst_and_reported(train, tmp_path, capsys):
 def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         search(train, tmp_path / "exp", "fail", space=dict(algo=dict(rate=choice(0.5, 0.6), n=1)), n_trials=50)
-    assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) <= 7
-    assert "runs in a row failed before they logged anything" in capsys.readouterr().out
+    assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) == 3
+    out = capsys.readouterr().out
+    assert "3 trials in a row failed before they logged anything" in out and "the rate is too high. Remove the cause, and resume" in out
 
 
 def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path, capsys):
@@ -379,6 +387,101 @@ def test_it_is_not_run_twice_at_the_same_time(train, tmp_path):
     launcher.wait()
 
 
+@pytest.mark.parametrize("n_trials, affinity_code", thinned([(9, ONE_SLOT), (9, TWO_SLOTS), (1, ONE_SLOT)], quick=[(9, TWO_SLOTS)]))
+def test_trials_that_failed_before_the_cause_was_removed_are_tried_again(train, tmp_path, uninterrupted, n_trials, affinity_code, capsys):
+    exp_dir = tmp_path / "exp"
+    for _ in range(2):  # The cause is still there when the search is launched again.
+        with pytest.raises(SystemExit):
+            search(train, exp_dir, "need repair", n_trials=n_trials, affinity_code=affinity_code)
+        failed = Search(exp_dir).trials
+        assert all(trial.error == "ImportError: a module is missing" for trial in failed) and 1 <= len(failed) <= 4
+    (exp_dir / "repaired").touch()
+    assert len(rerun_search(exp_dir).trials) == n_trials
+    assert all(trial.error is None for trial in Search(exp_dir).trials)
+    check_nothing_was_lost_or_done_twice(exp_dir)
+    if n_trials == 9 and affinity_code == ONE_SLOT:
+        assert result(exp_dir) == uninterrupted
+
+
+def test_trials_that_fail_again_at_once_though_others_do_not_count_as_the_worst(train, tmp_path, monkeypatch):
+    """The first three have bad settings, so the search stops. Once another one has reached a rung, it does not stop for them again."""
+    rates = [0.5, 0.5, 0.5, 0.01, 0.5, 0.02]
+    monkeypatch.setattr(RandomProposals, "propose", lambda self, history: [rates[len(history.trials)]])
+    settings = dict(space=dict(algo=dict(rate=choice(0.5, 0.01, 0.02), n=1)), n_trials=6)
+    with pytest.raises(SystemExit):
+        search(train, tmp_path / "exp", "fail", **settings)
+    monkeypatch.setattr("rlpyt.utils.launching.search.MAX_IMMEDIATE_FAILURES", 4)
+    found = search(train, tmp_path / "exp", "fail", **settings)
+    assert [trial.error is not None for trial in found.trials] == [True, True, True, False, True, False]
+
+
+@pytest.mark.parametrize("by", ["resume", "the same command"])
+def test_a_search_goes_on_where_its_first_directory_is_gone(train, tmp_path, uninterrupted, monkeypatch, by):
+    (tmp_path / "old").mkdir()
+    monkeypatch.chdir(tmp_path / "old")
+    with pytest.raises(SystemExit):
+        search(train, tmp_path / "exp", "need repair", runs_per_trial=1, n_trials=1)
+    (tmp_path / "exp" / "repaired").touch()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").rename(tmp_path / "new")
+    if by == "resume":
+        found = rerun_search(tmp_path / "exp")
+    else:
+        found = search(train, tmp_path / "exp", "need repair", runs_per_trial=1, n_trials=1)
+    assert found.trials[0].rung == 2 and found.trials[0].error is None
+
+
+def test_a_script_in_a_directory_that_is_gone_is_refused_before_anything_is_started(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    search(train.name, tmp_path / "exp", n_trials=1, max_steps=20)
+    path = tmp_path / "exp" / "search.json"
+    path.write_text(path.read_text().replace(json.dumps(str(tmp_path)), json.dumps(str(tmp_path / "old"))))
+    with pytest.raises(FileNotFoundError, match=f"There is no directory {tmp_path / 'old'} any more, .*: make it again, or launch"):
+        rerun_search(tmp_path / "exp")
+
+
+def test_a_run_that_cannot_be_started_stops_the_search_and_has_not_failed(train, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(tmp_path / "no python"))
+        with pytest.raises(SystemExit) as end:
+            search(train, tmp_path / "exp", n_trials=2)
+    (trial,) = Search(tmp_path / "exp").trials
+    out = capsys.readouterr().out
+    assert end.value.code == 1 and trial.error is None and "Stopped: trial_0/run_0: It could not be started: " in out
+    assert len([event for event in read_journal(tmp_path / "exp" / "search.jsonl") if event["event"] == "begin"]) == 1
+    assert [trial.error for trial in rerun_search(tmp_path / "exp").trials] == [None, None]
+    check_nothing_was_lost_or_done_twice(tmp_path / "exp")
+
+
+def test_a_run_whose_last_snapshot_had_no_room_stops_the_search_and_resumes(train, tmp_path, capsys):
+    settings = dict(n_trials=1, runs_per_trial=1)
+    with pytest.raises(SystemExit) as end:
+        search(train, tmp_path / "exp", "need room", **settings)
+    out = capsys.readouterr().out
+    assert end.value.code == 1 and Search(tmp_path / "exp").trials[0].error is None
+    assert f"could not save its last snapshot. Make room on the disk, and then: rlpyt resume {tmp_path / 'exp'} (RuntimeError: The" in out
+    (tmp_path / "exp" / "repaired").touch()
+    assert rerun_search(tmp_path / "exp").trials[0].rung == 2
+    check_nothing_was_lost_or_done_twice(tmp_path / "exp")
+
+
+def test_the_message_of_runners_about_a_missing_snapshot_is_recognized():
+    from rlpyt.runners.minibatch_rl import snapshot_is_missing
+
+    assert SNAPSHOT_MISSING in str(snapshot_is_missing(None))
+
+
+def test_a_log_without_a_finite_number_of_steps_has_reached_nothing(tmp_path):
+    (tmp_path / "progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\nnan,1.0\n")
+    (tmp_path / "FINISHED.json").write_text("{}")
+    assert reached_in(tmp_path, 10) is None
+
+
+def test_the_best_command_has_settings_that_are_in_no_section(train, tmp_path):
+    found = search(train, tmp_path / "exp", n_trials=1, max_steps=20, train_command=["train"])
+    assert found.train_command(found.trials[0]).split()[-1] in ("kind=a", "kind=b") and " algo.n=" in found.train_command(found.trials[0])
+
+
 # --- What is refused ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "changed, message",
@@ -441,3 +544,42 @@ def test_a_damaged_journal_is_named(train, tmp_path):
         file.write(b"".join([lines[0], b'{"event": "tri\n', *lines[2:]]))
     with pytest.raises(ValueError, match="search.jsonl is damaged: line 2 is no event"):
         Search(tmp_path / "exp")
+
+
+@pytest.mark.parametrize(
+    "line, event, why",
+    [
+        (2, dict(event="trial", trial=1, values=[0.1, 2, "a"]), "trial 0 comes next, not 1"),
+        (2, dict(event="trial", trial=0, values=[0.1, 2]), "it has 2 values for 3 ranges"),
+        (2, dict(event="trial", trial=0, values=["x", 2, "a"]), ""),
+        (2, dict(event="trial", trial=0), "values is missing"),
+        (2, dict(event="promote", trial=0, rung=1), "there is no trial 0 before it"),
+        (2, dict(event="reset"), "the event must be one of launch, "),
+        (3, dict(event="begin", trial=0, rung=0, run="0", slot=0, at=1.0), "run cannot be '0'"),
+        (3, dict(event="begin", trial=0, rung=7, run=0, slot=0, at=1.0), "trial 0 is at rung 0"),
+        (3, dict(event="end", trial=0, rung=0, run=2, at=1.0, outcome="reached"), "a trial has the runs 0 to 1"),
+        (3, dict(event="end", trial=0, rung=0, run=0, at=1.0, outcome="solved"), "the outcome must be one of reached, "),
+        (3, {"event": "end", "trial": 0, "rung": 0, "run": 0, "at": 1.0, "outcome": "reached", "return": "x"}, "return cannot be 'x'"),
+        (1, dict(event="begin", trial=0, rung=0, run=0, slot=0, at=1.0), "there is no trial 0 before it"),
+    ],
+)
+def test_a_line_that_people_have_changed_is_named(finished, tmp_path, line, event, why):
+    shutil.copytree(finished, tmp_path / "exp")
+    path = tmp_path / "exp" / "search.jsonl"
+    lines = path.read_text().splitlines()
+    lines[line - 1] = json.dumps(event)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError) as error:
+        Search(tmp_path / "exp")
+    message = str(error.value)
+    assert message.startswith(f"{path} is damaged: line {line} is no event of this search ({why}")
+    assert message.endswith("): restore the file from a copy.")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The directory of a search with one trial that has ended."""
+    directory = tmp_path_factory.mktemp("finished")
+    (directory / "train.py").write_text(TRAIN)
+    search(directory / "train.py", directory / "exp", n_trials=1, max_steps=20)
+    return directory / "exp"

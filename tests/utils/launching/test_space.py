@@ -74,12 +74,21 @@ def test_other_values_are_no_ranges(text):
         ("uniform(1,, 2)", "cannot be read"),
         ("uniform(low=1, high=2)", "cannot be read"),
         ("choice(f(1), 2)", "f(1) is neither a number nor a word"),
+        ("choice({[1]: 2}, 3)", "{[1]: 2} is neither a number nor a word"),
+        ("choice(1e999, 3)", "choice() takes finite numbers, not Infinity"),
     ],
 )
 def test_wrong_ranges_say_what_to_write(text, message):
     with pytest.raises(ValueError) as error:
         read_range(text)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("inf"), [1, -float("inf")], dict(a=np.float32("nan").item())])
+def test_a_choice_of_a_number_that_is_not_finite_is_refused(value):
+    """JSON has no such number, and as text it would be a word."""
+    with pytest.raises(ValueError, match="takes finite numbers, not .*: choose a large number instead"):
+        choice(0.5, value)
 
 
 def test_a_space_is_a_variant_with_ranges():

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from rlpyt.cli import Gather
-from rlpyt.utils.logging.context import sole_writer
-from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import printable, show
 
 
@@ -44,13 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the page, or print one."""
+    from rlpyt.utils.logging.context import sole_writer
+
     table_path = Path(args.table or _in_docs("learning", "results.json"))
     if args.compare:
         table = _compare(args.compare, table_path)
     else:
         if not table_path.parent.is_dir():
             raise FileNotFoundError(f"There is no directory {table_path.parent} for the table: make it, or give another file with --table.")
-        with sole_writer(table_path.parent, f"Another process is writing to {table_path.parent}: wait until it has ended."):
+        message = f"Another process is writing to {table_path.parent}: wait until it has ended."
+        # Several processes may make pages at the same time: each page is replaced as a whole. Only --add changes the table.
+        with sole_writer(table_path.parent, message) if args.add else nullcontext():
             table = _make(args, table_path)
     if args.picture:
         from rlpyt.experiments import results
@@ -64,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _make(args: argparse.Namespace, table_path: Path) -> Any:
     """Put runs into the table, make its page, and return the table."""
     from rlpyt.experiments import results
+    from rlpyt.utils.misc import atomic_write
 
     # The published page is that of the published table, not that of another one.
     page_path = Path(args.page) if args.page else None if args.table else _in_docs("learning.md")

@@ -48,6 +48,14 @@ def test_one_command_at_a_time_writes_a_table(trained, page, tmp_path, rlpyt):
     assert page.read_text() == PAGE and not (tmp_path / "results.json").exists()
 
 
+def test_a_page_is_made_while_another_command_writes_the_table(trained, page, tmp_path, rlpyt):
+    table = tmp_path / "results.json"
+    assert rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", table)[0] == 0
+    with sole_writer(tmp_path, "this test writes"):
+        assert rlpyt("results", "--table", table, "--page", page)[0] == 0
+    assert "| CartPole-v1 | PPO" in page.read_text()
+
+
 def test_a_page_that_cannot_be_written_stays_as_it_was(trained, page, tmp_path, rlpyt, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")

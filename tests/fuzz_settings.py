@@ -31,6 +31,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -403,13 +404,15 @@ def _limited(seconds: float) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TooSlow
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, start = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)  # until the timeout of a test, 0 without one
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - start), 1e-3))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,10 @@
 """Constructor arguments: assign them to attributes of the same name, and list those of a class with its bases."""
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterable
+
+_parameters: weakref.WeakKeyDictionary[Callable, dict[str, inspect.Parameter]] = weakref.WeakKeyDictionary()  # arguments by function
 
 
 def save__init__args(
@@ -63,21 +66,39 @@ def arguments_along(classes: Iterable[type]) -> dict[str, inspect.Parameter]:
         if inspect.isfunction(init := vars(cls).get("__init__")):
             constructors.append(init)
             # Unwrapped, because the signature of a `checked` constructor already includes all arguments of its bases.
-            if not any(p.kind is p.VAR_KEYWORD for p in _own_arguments(init)):
+            if not any(p.kind is p.VAR_KEYWORD for p in own_arguments(init)):
                 break
-    arguments = {p.name: p for p in _own_arguments(constructors.pop()) if p.kind is not p.VAR_POSITIONAL} if constructors else {}
+    arguments = {p.name: p for p in own_arguments(constructors.pop()) if p.kind is not p.VAR_POSITIONAL} if constructors else {}
     for init in reversed(constructors):
         arguments = _with_inherited(init, arguments)
     return arguments
 
 
-def _own_arguments(init: Callable) -> list[inspect.Parameter]:
-    return list(inspect.signature(inspect.unwrap(init)).parameters.values())[1:]  # without self
+def own_arguments(init: Callable) -> list[inspect.Parameter]:
+    """Return the arguments of a constructor that it names itself, without self."""
+    return list(parameters_of(inspect.unwrap(init)).values())[1:]
+
+
+def parameters_of(function: Callable, follow_wrapped: bool = True) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a function by name. They are looked up once, since each check of a call needs them.
+
+    Args:
+        follow_wrapped: of a wrapper, return the arguments of the function that it wraps. It must be the same in all calls for a function.
+
+    Raises:
+        TypeError, ValueError: a built-in function does not tell its arguments.
+    """
+    if function in _parameters:
+        return _parameters[function]
+    parameters = dict(inspect.signature(function, follow_wrapped=follow_wrapped).parameters)
+    if inspect.isfunction(function):  # Weak references to others may be impossible.
+        _parameters[function] = parameters
+    return parameters
 
 
 def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:
     """Return the arguments of a constructor with **kwargs, merged with those that it passes on to its base classes."""
-    own, is_checked = _own_arguments(init), "kinds" in vars(init)
+    own, is_checked = own_arguments(init), "kinds" in vars(init)
     kinds = {p.kind for p in own}
     first = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     in_place = {p.name: p for p in own if p.kind is p.KEYWORD_ONLY}

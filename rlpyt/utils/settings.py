@@ -24,7 +24,7 @@ import numpy as np
 from rlpyt.utils.misc import attributes, did_you_mean, has_all, is_of_rlpyt, name_of
 from rlpyt.utils.names_elsewhere import NAMES_ELSEWHERE as NAMES_ELSEWHERE  # The documented path.
 from rlpyt.utils.names_elsewhere import which_setting
-from rlpyt.utils.quick_args import arguments_along, arguments_of
+from rlpyt.utils.quick_args import arguments_along, arguments_of, own_arguments, parameters_of
 from rlpyt.utils.structures import shape_of
 
 _LARGEST_WHOLE = 2**63 - 1  # The largest element, and the largest length, of an array.
@@ -188,7 +188,7 @@ def _hands_on(classes: Iterable[type]) -> bool:
     for base in classes:
         init = vars(base).get("__init__")
         if inspect.isfunction(init):
-            if not _has_kwargs(inspect.signature(inspect.unwrap(init)).parameters.values()):
+            if not _has_kwargs(own_arguments(init)):
                 return True
             if not _is_checked(init):
                 return False
@@ -413,8 +413,10 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     """
     function = inspect.unwrap(function) if _is_checked(function) else function
     try:
-        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
+        parameters = parameters_of(function, follow_wrapped=is_of_rlpyt(function))
     except (TypeError, ValueError):
+        return
+    if all(name in parameters and parameters[name].kind not in _COLLECTED for name in kwargs):  # To look at bases as well takes longer.
         return
     if _has_kwargs(parameters.values()):
         classes = owner.__mro__ if isinstance(owner, type) else _from_constructor(function, type(owner))

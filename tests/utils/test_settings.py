@@ -448,7 +448,7 @@ def test_a_twentieth_of_all_wrong_settings():
 
 
 @full
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_all_wrong_settings():
     results = fuzz_settings.run()
     check(results)

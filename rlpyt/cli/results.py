@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the page, or print one."""
     from rlpyt.utils.logging.context import sole_writer
+    from rlpyt.utils.plotting import check_picture, plot_panels
 
+    if args.picture:
+        check_picture(args.picture)
     table_path = Path(args.table or _in_docs("learning", "results.json"))
     if args.compare:
         table = _compare(args.compare, table_path)
@@ -57,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
             table = _make(args, table_path)
     if args.picture:
         from rlpyt.experiments import results
-        from rlpyt.utils.plotting import plot_panels
 
         for path in plot_panels(results.curves(table), args.picture):
             show(printable(path))

@@ -72,14 +72,16 @@ def search_configuration(
         min_steps = min(max(n_steps / eta**3, interval, before_learning + 1), n_steps)
     first = rungs(n_steps, int(min_steps), eta)[0]
     if first <= before_learning:
+        remedy = "min_steps larger" if before_learning < n_steps else "runner.n_steps larger, or algo.min_steps_learn smaller"
         raise ValueError(
             f"The first rung, at {first:,} environment steps, comes before learning begins, at {before_learning:,} "
-            "(algo.min_steps_learn): make min_steps larger."
+            f"(algo.min_steps_learn): make {remedy}."
         )
     if first < interval:
+        remedy = "min_steps larger, or the interval shorter" if interval <= n_steps else "the interval shorter"
         raise ValueError(
             f"The first rung, at {first:,} environment steps, comes before the first row of the log, at {interval:,}: "
-            f"make min_steps larger, or the interval shorter, with runner.log_interval_steps={first}."
+            f"make {remedy}, with runner.log_interval_steps={first}."
         )
     words = ["--sampler", sampler] * (sampler is not None) + ["--smoke"] * smoke
     saves = ["runner.save_replay=True"] * ("save_replay" not in space.get("runner", {}))

@@ -161,6 +161,17 @@ def plot_learning_curves(
     return [_save(figure, each) for each in paths]
 
 
+def check_picture(path: Any) -> None:
+    """Raise the error that drawing a picture with this path would end in, before anything else is done.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: the extension is not that of a picture.
+    """
+    _picture_paths(path)
+    _figure_maker()
+
+
 def plot_panels(
     panels: Mapping[str, Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]],
     path: Any,

@@ -79,6 +79,13 @@ def test_all_curves_are_drawn_in_a_panel_for_each_task(page, tmp_path, rlpyt):
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_nothing_is_written_if_the_picture_cannot_be(trained, page, tmp_path, rlpyt):
+    table = tmp_path / "results.json"
+    code, _, err = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", table, "--page", page, "--picture", tmp_path / "a.pgn")
+    assert code == 2 and "a.pgn is no picture. Did you mean '.png'?" in err
+    assert page.read_text() == PAGE and not table.exists()
+
+
 def test_runs_are_compared_with_the_published_table_or_with_other_runs(trained, rlpyt):
     mine, theirs = trained("cartpole", "ppo"), trained("cartpole", "dqn")
     for others, name in (([], "the published table"), ([theirs], str(theirs)), ([DOCS / "learning" / "results.json"], "results.json")):

@@ -62,6 +62,7 @@ def search(key, *settings, **kwargs):
         ([RANGE, "algo.learning_rate=1e-3"], "algo.learning_rate is given 2 times, and has a range: give it once."),
         ([RANGE, "algo.learning_rate=uniform(0, 1)"], "algo.learning_rate is given 2 times"),
         (["runner.n_steps=choice(50000, 400000)"], "runner.n_steps cannot have a range"),
+        ([RANGE, "runner.log_interval_steps=9e6"], "make the interval shorter, with runner.log_interval_steps="),
         (["algo.epochs=uniform(4, 20)"], "must be a whole number"),
         (["algo.epochs=uniform(4, 20)"], "For whole numbers, write integer(4, 20)."),
         (["algo.epochs=log_uniform(4, 20)", RANGE], "For whole numbers, write integer(4, 20)."),
@@ -87,6 +88,11 @@ def test_the_first_rung_comes_after_learning_has_begun(launched):
     assert launched["min_steps"] == 3000  # and not 1000
     with pytest.raises(ValueError, match="at 1,000 environment steps, comes before learning begins, at 2,500"):
         search("dqn", *settings, min_steps=1000)
+
+
+def test_a_run_that_ends_before_learning_begins_is_refused_with_what_helps(launched):
+    with pytest.raises(ValueError, match="make runner.n_steps larger, or algo.min_steps_learn smaller"):
+        search("dqn", RANGE, "runner.n_steps=1000", "runner.log_interval_steps=500", "algo.min_steps_learn=2000")
 
 
 @pytest.mark.parametrize("given, saves", [([], True), (["runner.save_replay=False"], False), (["runner.save_replay=True"], True)])

@@ -238,13 +238,22 @@ from rlpyt.envs.gym import make
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
+
+
+class Telling(A2C):
+    def optimize_agent(self, itr, *args):
+        if itr == 2:
+            logger.log("Two iterations are done.")
+        return super().optimize_agent(itr, *args)
+
 
 {first}
 if __name__ == "__main__":
     sampler = {sampler}(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps={eval_max_steps})
     affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
-    runner = {runner}(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=10**9, log_interval_steps=10_000, affinity=affinity)
+    runner = {runner}(algo=Telling(), agent=MlpFfAgent(), sampler=sampler, n_steps=10**9, log_interval_steps=10_000, affinity=affinity)
     with logger_context({log_dir!r}, 0, "test", snapshot_mode="last", override_prefix=True):
         runner.train()
 """
@@ -262,7 +271,7 @@ def endless_runs_end():
         STARTED.pop().communicate()
 
 
-def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Training begins", first=""):
+def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Two iterations are done", first=""):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path), first=first))
     process = subprocess.Popen(
@@ -270,7 +279,6 @@ def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval
     )
     STARTED.append(process)
     wait_for_log(tmp_path, until)
-    time.sleep(0.5)
     return process
 
 

@@ -43,12 +43,16 @@ def hang():
 def running_cluster():
     pass
 
-@pytest.mark.parametrize("number", range(5))
-def test_with_ray(running_cluster, number):
+def has_run_twice(number):
+    with open("processes") as file:
+        return sum(line.split()[0] == str(number) for line in file) == 2
+
+@pytest.mark.parametrize("number, end", {with_ray})
+def test_with_ray(running_cluster, number, end):
     with open("processes", "a") as file:
         print(number, os.getpid(), os.getppid(), file=file)
     time.sleep(0.2)
-    {with_ray}
+    eval(end)
 
 @pytest.mark.parametrize("number", range(30))
 def test_something(number):
@@ -60,9 +64,22 @@ def test_wrong():
 """
 
 
-def run_tests(directory, with_ray="pass", other="pass", timeout=1, seconds=2):
-    """Return what pytest prints, until it shows failures and in the last line; and number, process and parent of each test with Ray."""
-    (directory / "test_some.py").write_text(TESTS.format(with_ray=with_ray, other=other))
+def run_tests(directory, with_ray=(("None", 30),) * 5, other="pass", timeout=30, seconds=60):
+    """Run tests, and return what became of them.
+
+    Args:
+        with_ray: for each test with Ray the expression in which it ends, and its timeout in seconds.
+        other: what one of the other tests does.
+        timeout: seconds after which another test fails.
+        seconds: after which a process of tests dies that Python cannot interrupt.
+
+    Returns:
+        What pytest prints until it shows failures, and its last line; number, process and parent of each test with Ray that has started;
+        what it writes to stderr.
+    """
+    case = "pytest.param({}, {!r}, id='{}', marks=pytest.mark.timeout({}))"
+    cases = [case.format(number, end, number, patience) for number, (end, patience) in enumerate(with_ray)]
+    (directory / "test_some.py").write_text(TESTS.format(with_ray=f"[{', '.join(cases)}]", other=other))
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "--dist", "loadgroup", "-o", f"faulthandler_timeout={seconds}"]
     command += ["-o", f"timeout={timeout}", "-o", "faulthandler_exit_on_timeout=true", "-o", "addopts=", "--rootdir", directory, directory]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
@@ -77,40 +94,51 @@ def run_tests(directory, with_ray="pass", other="pass", timeout=1, seconds=2):
 @processes
 @pytest.mark.parametrize("end", ["die", "hang"])
 def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
-    shown, summary, with_ray, stacks = run_tests(tmp_path, other=f"{end}()")
+    shown, summary, with_ray, stacks = run_tests(tmp_path, other=f"{end}()", timeout=1, seconds=2)
     assert "test_some.py::test_something[12]" in shown and "crashed" in shown
     assert "2 failed, 34 passed" in summary
     assert len(set(parent for *_, parent in with_ray)) == 1, "tests with Ray are those of one process"
     assert (" in hang" in stacks) == (end == "hang")
 
 
-@processes
-@pytest.mark.parametrize(
-    "end, says, timeout",
-    [
-        ("die()", "ended with exit status -9", 30),
-        ("time.sleep(99)", "Timeout", 1),
-        ("Bad()", "ValueError.*was ignored here", 30),
-        ("subprocess.Popen(['sleep', '60'])", "are left behind", 30),
-        pytest.param("hang()", "ended with exit status -9", 1, marks=full),
-    ],
-)
-def test_each_test_with_ray_has_a_process_of_its_own(end, says, timeout, tmp_path):
-    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=f"number == 1 and {end}", timeout=timeout, seconds=60)
-    assert re.search(rf"test_some.py::test_with_ray\[1\]@ray \(call, .*{says}", shown) and "forking.py" not in shown
-    assert "2 failed, 34 passed" in summary
-    assert [number for number, *_ in with_ray] == ["0", "1", "2", "3", "4"]
-    assert len({process for _, process, _ in with_ray}) == 5 and len({parent for *_, parent in with_ray}) == 1
+WITH_RAY = [  # How a test ends, its timeout in seconds, and what is said of it.
+    ("None", 30, None),
+    ("die()", 30, "ended with exit status -9"),
+    ("time.sleep(99)", 1, "Timeout"),
+    ("Bad()", 30, "ValueError.*was ignored here"),
+    ("subprocess.Popen(['sleep', '60'])", 30, "are left behind"),
+    ("hang()", 1, "ended with exit status -9"),
+    ("has_run_twice(6) or os.abort()", 30, None),
+    ("os.abort()", 30, "ended with exit status -6"),
+    ("None", 30, None),
+]
+
+
+@pytest.fixture(scope="module")
+def tests_with_ray(tmp_path_factory):
+    """What `run_tests` returns for them."""
+    return run_tests(tmp_path_factory.mktemp("with_ray"), with_ray=[(end, timeout) for end, timeout, _ in WITH_RAY])
 
 
 @processes
-@pytest.mark.parametrize("always", [False, True])
-def test_a_test_with_ray_that_dies_in_c_code_runs_once_more(always, tmp_path):
-    dies = f"number == 1 and ({always} or sum(line[0] == '1' for line in open('processes')) == 1) and os.abort()"
-    shown, summary, with_ray, _ = run_tests(tmp_path, with_ray=dies, timeout=30, seconds=60)
-    assert ("test_some.py::test_with_ray[1]@ray (call, " in shown and "ended with exit status -6" in shown) == always
-    assert ("2 failed, 34 passed" if always else "1 failed, 35 passed") in summary
-    assert [number for number, *_ in with_ray] == ["0", "1", "1", "2", "3", "4"]
+@pytest.mark.parametrize("number", range(len(WITH_RAY)), ids=[end for end, *_ in WITH_RAY])
+def test_what_became_of_a_test_with_ray_is_said(tests_with_ray, number):
+    shown, (*_, says) = tests_with_ray[0], WITH_RAY[number]
+    assert bool(re.search(rf"test_some.py::test_with_ray\[{number}\]@ray \(call, ", shown)) == (says is not None)
+    assert says is None or re.search(rf"test_some.py::test_with_ray\[{number}\]@ray \(call, .*{says}", shown)
+
+
+@processes
+def test_each_test_with_ray_has_a_process_of_its_own(tests_with_ray):
+    shown, summary, with_ray, _ = tests_with_ray
+    assert "forking.py" not in shown
+    assert "7 failed, 33 passed" in summary
+    assert len({process for _, process, _ in with_ray}) == len(with_ray) and len({parent for *_, parent in with_ray}) == 1
+
+
+@processes
+def test_a_test_with_ray_that_dies_in_c_code_runs_once_more(tests_with_ray):
+    assert [number for number, *_ in tests_with_ray[2]] == ["0", "1", "2", "3", "4", "5", "6", "6", "7", "7", "8"]
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -43,21 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the page, or print one."""
-    from rlpyt.utils.logging.context import sole_writer
+    from rlpyt.utils.logging.context import reader, sole_writer
     from rlpyt.utils.plotting import check_picture, plot_panels
 
     if args.picture:
         check_picture(args.picture)
     table_path = Path(args.table or _in_docs("learning", "results.json"))
-    if args.compare:
-        table = _compare(args.compare, table_path)
-    else:
-        if not table_path.parent.is_dir():
-            raise FileNotFoundError(f"There is no directory {table_path.parent} for the table: make it, or give another file with --table.")
-        message = f"Another process is writing to {table_path.parent}: wait until it has ended."
-        # Several processes may make pages at the same time: each page is replaced as a whole. Only --add changes the table.
-        with sole_writer(table_path.parent, message) if args.add else nullcontext():
-            table = _make(args, table_path)
+    directory = table_path.parent
+    if not directory.is_dir() and not args.compare:
+        raise FileNotFoundError(f"There is no directory {directory} for the table: make it, or give another file with --table.")
+    # Table and curves are two files, which nobody may change between two looks at them.
+    lock, others_do = (sole_writer, "uses the table of") if args.add else (reader, "is writing to")
+    with lock(directory, f"Another process {others_do} {directory}: wait until it has ended.") if directory.is_dir() else nullcontext():
+        table = _compare(args.compare, table_path) if args.compare else _make(args, table_path)
     if args.picture:
         from rlpyt.experiments import results
 

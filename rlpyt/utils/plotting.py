@@ -162,7 +162,7 @@ def plot_learning_curves(
 
 
 def check_picture(path: Any) -> None:
-    """Raise the error that drawing a picture with this path would end in, before anything else is done.
+    """Check that the extension is that of a picture and matplotlib is installed, before anything is written.
 
     Raises:
         ImportError: matplotlib is not installed.

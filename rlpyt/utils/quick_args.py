@@ -1,10 +1,10 @@
 """Constructor arguments: assign them to attributes of the same name, and list those of a class with its bases."""
 
+import functools
 import inspect
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-_parameters: weakref.WeakKeyDictionary[Callable, dict[str, inspect.Parameter]] = weakref.WeakKeyDictionary()  # arguments by function
+from rlpyt.utils.misc import is_of_rlpyt
 
 
 def save__init__args(
@@ -75,25 +75,24 @@ def arguments_along(classes: Iterable[type]) -> dict[str, inspect.Parameter]:
 
 
 def own_arguments(init: Callable) -> list[inspect.Parameter]:
-    """Return the arguments of a constructor that it names itself, without self."""
-    return list(parameters_of(inspect.unwrap(init)).values())[1:]
+    """Return the arguments written in a constructor, without self and inherited ones."""
+    return list(written_arguments(inspect.unwrap(init)).values())[1:]
 
 
-def parameters_of(function: Callable, follow_wrapped: bool = True) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a function by name. They are looked up once, since each check of a call needs them.
-
-    Args:
-        follow_wrapped: of a wrapper, return the arguments of the function that it wraps. It must be the same in all calls for a function.
+def written_arguments(function: Callable) -> Mapping[str, inspect.Parameter]:
+    """Return the arguments in the signature of a function by name; of a user's wrapper its own, not those of what it wraps.
 
     Raises:
         TypeError, ValueError: a built-in function does not tell its arguments.
     """
-    if function in _parameters:
-        return _parameters[function]
-    parameters = dict(inspect.signature(function, follow_wrapped=follow_wrapped).parameters)
-    if inspect.isfunction(function):  # Weak references to others may be impossible.
-        _parameters[function] = parameters
-    return parameters
+    if inspect.isfunction(function) and is_of_rlpyt(function):
+        return _written_here(function)
+    return inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
+
+
+@functools.cache  # Each check of a call needs them. Functions of users may change, and may not be kept alive.
+def _written_here(function: Callable) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:

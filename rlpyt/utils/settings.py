@@ -15,7 +15,7 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ import numpy as np
 from rlpyt.utils.misc import attributes, did_you_mean, has_all, is_of_rlpyt, name_of
 from rlpyt.utils.names_elsewhere import NAMES_ELSEWHERE as NAMES_ELSEWHERE  # The documented path.
 from rlpyt.utils.names_elsewhere import which_setting
-from rlpyt.utils.quick_args import arguments_along, arguments_of, own_arguments, parameters_of
+from rlpyt.utils.quick_args import arguments_along, arguments_of, own_arguments, written_arguments
 from rlpyt.utils.structures import shape_of
 
 _LARGEST_WHOLE = 2**63 - 1  # The largest element, and the largest length, of an array.
@@ -405,7 +405,7 @@ def _constructor(cls: type) -> Callable[..., None]:
     return init
 
 
-def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
+def check_names(function: Callable, owner: Any, kwargs: Collection[str]) -> None:
     """Raise TypeError, with the nearest name, if a name in `kwargs` is no argument of the function.
 
     Args:
@@ -413,11 +413,11 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     """
     function = inspect.unwrap(function) if _is_checked(function) else function
     try:
-        parameters = parameters_of(function, follow_wrapped=is_of_rlpyt(function))
+        parameters = written_arguments(function)
     except (TypeError, ValueError):
         return
-    if all(name in parameters and parameters[name].kind not in _COLLECTED for name in kwargs):  # To look at bases as well takes longer.
-        return
+    if all(name in parameters and name != "self" and parameters[name].kind not in _COLLECTED for name in kwargs):
+        return  # Own names are enough: looking at the bases takes longer.
     if _has_kwargs(parameters.values()):
         classes = owner.__mro__ if isinstance(owner, type) else _from_constructor(function, type(owner))
         if not _hands_on(classes):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.utils.logging.context import sole_writer
+from rlpyt.utils.logging.context import reader, sole_writer
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "# Mine\n\n<!-- table results -->\n<!-- end of table -->\n\nText.\n"
@@ -41,17 +41,23 @@ def test_another_table_has_no_page_but_the_one_that_is_named(trained, tmp_path, 
     assert code == 2 and "Nothing was asked for" in err
 
 
-def test_one_command_at_a_time_writes_a_table(trained, page, tmp_path, rlpyt):
-    with sole_writer(tmp_path, "this test writes"):
+@pytest.mark.parametrize("other", [sole_writer, reader])
+def test_one_command_at_a_time_writes_a_table(other, trained, page, tmp_path, rlpyt):
+    with other(tmp_path, "this test"):
         code, _, err = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", tmp_path / "results.json", "--page", page)
-    assert code != 0 and "Another process is writing" in err
+    assert code != 0 and f"Another process uses the table of {tmp_path}" in err
     assert page.read_text() == PAGE and not (tmp_path / "results.json").exists()
 
 
-def test_a_page_is_made_while_another_command_writes_the_table(trained, page, tmp_path, rlpyt):
+def test_several_commands_at_a_time_make_pages_but_not_while_one_writes(trained, page, tmp_path, rlpyt):
     table = tmp_path / "results.json"
     assert rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", table)[0] == 0
-    with sole_writer(tmp_path, "this test writes"):
+    with sole_writer(tmp_path, "this test"):
+        for options in (["--page", page], ["--compare", trained("cartpole", "ppo")]):
+            code, _, err = rlpyt("results", "--table", table, *options)
+            assert code != 0 and f"Another process is writing to {tmp_path}" in err
+    assert page.read_text() == PAGE
+    with reader(tmp_path, "this test"):
         assert rlpyt("results", "--table", table, "--page", page)[0] == 0
     assert "| CartPole-v1 | PPO" in page.read_text()
 
@@ -79,7 +85,7 @@ def test_all_curves_are_drawn_in_a_panel_for_each_task(page, tmp_path, rlpyt):
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_nothing_is_written_if_the_picture_cannot_be(trained, page, tmp_path, rlpyt):
+def test_nothing_is_written_if_the_picture_has_a_wrong_extension(trained, page, tmp_path, rlpyt):
     table = tmp_path / "results.json"
     code, _, err = rlpyt("results", "--add", trained("cartpole", "ppo"), "--table", table, "--page", page, "--picture", tmp_path / "a.pgn")
     assert code == 2 and "a.pgn is no picture. Did you mean '.png'?" in err

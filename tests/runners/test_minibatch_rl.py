@@ -286,7 +286,8 @@ def wait_for_log(tmp_path, text):
     """Wait until a run has logged this."""
     log = tmp_path / "run_0" / "debug.log"
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (log.exists() and text in log.read_text()):
+    while not (log.exists() and text in log.read_text()):
+        assert time.monotonic() < deadline, f"the run has not logged {text!r}"
         time.sleep(0.05)
 
 

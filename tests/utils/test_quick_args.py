@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 from rlpyt.utils.quick_args import arguments_of, save__init__args, takes
 
 
@@ -140,3 +143,33 @@ def test_where_kwargs_go_who_knows_where_anything_is_taken():
     assert takes(Open, "b") and takes(function, "b")
     assert not takes(lambda a: a, "b")
     assert not takes(object, "b")
+
+
+def test_the_arguments_of_a_users_class_are_those_that_it_has_now():
+    class Mine(Base):
+        def __init__(self, mine=1, **kwargs):
+            super().__init__(**kwargs)
+
+    def replaced(self, other=3):
+        pass
+
+    assert arguments_of(Mine)["mine"].default == 1
+    Mine.__init__.__defaults__ = (2,)
+    assert arguments_of(Mine)["mine"].default == 2
+    Mine.__init__ = replaced
+    assert list(arguments_of(Mine)) == ["other"]
+
+
+def test_a_users_class_is_not_kept_alive_by_a_look_at_its_arguments():
+    known = []
+
+    class Mine(Base):
+        def __init__(self, others=known, **kwargs):
+            super().__init__(**kwargs)
+
+    known.append(Mine)  # So the default of an argument leads to the constructor.
+    arguments_of(Mine)
+    there = weakref.ref(Mine)
+    del Mine, known
+    gc.collect()
+    assert there() is None

@@ -198,6 +198,7 @@ def test_a_subclass_names_only_settings_that_are_new_or_have_another_default():
         ((), dict(rate=2), ValueError, "Larger: rate=2 is not possible"),
         ((3, 2), {}, ValueError, "Larger: rate=2 is not possible"),
         ((), dict(name="large"), TypeError, "Larger has no setting 'name'"),
+        ((), dict(self=1), TypeError, "Larger has no setting 'self'"),
         ((1, 0.5, 1, "large"), {}, TypeError, "too many positional arguments"),
         ((1, 0.5), dict(rate=0.5), TypeError, "multiple values for argument 'rate'"),
     ],

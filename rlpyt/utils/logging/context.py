@@ -282,7 +282,20 @@ def _files_of_run(run_dir: str) -> list[str]:
 
 @contextmanager
 def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
-    """Lock a directory for the block, at most until its processes end; raise RuntimeError if another process holds the lock."""
+    """Lock a directory for the block, at most until its processes end; raise RuntimeError if another process holds a lock."""
+    with _locked(directory, message, shared=False):
+        yield
+
+
+@contextmanager
+def reader(directory: PathLike | str, message: str) -> Iterator[None]:
+    """Keep `sole_writer` out of a directory for the block; raise RuntimeError if it is there. Other readers do not matter."""
+    with _locked(directory, message, shared=True):
+        yield
+
+
+@contextmanager
+def _locked(directory: PathLike | str, message: str, shared: bool) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # No such locks on this platform
@@ -291,7 +304,7 @@ def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(message) from None
         except OSError:  # A file system without locks

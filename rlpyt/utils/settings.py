@@ -172,8 +172,7 @@ class ArgumentsFor(NamedTuple):
 def names_taken(make: Callable) -> list[str] | None:
     """Return the names of all keyword arguments of a function or class; None if it may take further ones."""
     try:
-        # A user's wrapper may take arguments that the wrapped function does not.
-        arguments: Mapping[str, inspect.Parameter] = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
+        arguments = written_arguments(make)  # A user's wrapper may take arguments that the wrapped function does not.
     except (TypeError, ValueError):  # Some built-in functions have no signature.
         return None
     if _has_kwargs(arguments.values()):

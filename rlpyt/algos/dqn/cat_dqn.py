@@ -20,7 +20,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import select_at_indexes
 
-# Lower bound of probabilities, so that logarithms stay finite, and of divergences, so that no priority is 0.
+# Lower bound of the probabilities in a divergence, which limits priorities, and of the divergence, so that no priority is 0.
 EPS = 1e-6
 
 
@@ -64,16 +64,16 @@ class CategoricalDQN(DQN):
 
         m is the distribution of ``R + γ^k z``, z from p_target(s',a'), projected on the atoms (`project`). R is the sum of k discounted
         rewards, and s' is k steps after s, at most n; z is left out if the episode was terminated before. a' has the largest mean by
-        p_target, or by p with `double_dqn`. Prioritized replay weights losses by importance. Probabilities below `EPS` count as `EPS`,
-        and have no gradient.
+        p_target, or by p with `double_dqn`. Prioritized replay weights losses by importance.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            The mean loss, and KL(m || p) [n] from `EPS` to 1 / `EPS`: the cross-entropy minus the entropy of m, a constant.
+            The mean loss, and KL(m || p) [n]: the cross-entropy minus the entropy of m, a constant. In it, probabilities below `EPS`
+            count as `EPS`, and it is at least `EPS`.
         """
-        p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs)).clamp(EPS, 1)  # [n,P]
+        p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
         with torch.no_grad():
             z = atoms(self.V_min, self.V_max, p.shape[-1], like=p)
             target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
@@ -85,10 +85,11 @@ class CategoricalDQN(DQN):
             discount = bootstrap_discount(samples, self.discount, self.n_step_return)
             m = project(target_p, samples.return_.to(p), discount.to(p), self.V_min, self.V_max)
 
-        cross_entropy = -(m * p.log()).sum(dim=-1)
+        # Limited only where the logarithm would be infinite: a prediction that is certain and wrong must have a gradient.
+        cross_entropy = -(m * p.clamp(min=torch.finfo(p.dtype).tiny).log()).sum(dim=-1)
         with torch.no_grad():
-            m = m.clamp(EPS, 1)
-            kl = (m * (m.log() - p.log())).sum(dim=-1).clamp(EPS, 1 / EPS)
+            m, p = m.clamp(EPS, 1), p.clamp(EPS, 1)
+            kl = (m * (m.log() - p.log())).sum(dim=-1).clamp(min=EPS)
         losses = cross_entropy * samples.is_weights if self.prioritized_replay else cross_entropy
         return losses.mean(), kl
 

@@ -65,7 +65,7 @@ def reference_loss(model, target_model, samples, double, discount):
     z = torch.linspace(V_MIN, V_MAX, P, dtype=torch.float64)
     total, kls = 0.0, []
     for i in range(len(samples.action)):
-        p = model(samples.agent_inputs.observation[i], None, None)[samples.action[i]].clamp(min=EPS)
+        p = model(samples.agent_inputs.observation[i], None, None)[samples.action[i]]
         with torch.no_grad():
             next_p = target_model(samples.target_inputs.observation[i], None, None)
             chooser = model(samples.target_inputs.observation[i], None, None) if double else next_p
@@ -75,7 +75,7 @@ def reference_loss(model, target_model, samples, double, discount):
         weight = float(samples.is_weights[i]) if hasattr(samples, "is_weights") else 1.0
         total = total - weight * sum(m[j] * torch.log(p[j]) for j in range(P))
         m = [min(max(m_j, EPS), 1.0) for m_j in m]
-        kls.append(sum(m[j] * np.log(m[j] / p[j].item()) for j in range(P)))
+        kls.append(sum(m[j] * np.log(m[j] / max(p[j].item(), EPS)) for j in range(P)))
     return total / len(samples.action), kls
 
 
@@ -133,8 +133,8 @@ def test_a_buffer_that_gives_documented_fields_only_bootstraps_over_n_steps():
     assert algo.loss(samples)[0].item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("certainty, expected", [(60.0, -np.log(1e-6)), (9.0, 9.0)])
-def test_a_probability_below_a_millionth_counts_as_that_and_has_no_gradient(certainty, expected):
+@pytest.mark.parametrize("certainty", [9.0, 20.0, 80.0])
+def test_a_prediction_that_is_certain_and_wrong_has_its_full_gradient_and_a_limited_priority(certainty):
     algo, agent = make()
     logits = torch.zeros(1, N_ACTIONS, P, requires_grad=True)
     sure = torch.zeros(1, N_ACTIONS, P)
@@ -144,13 +144,12 @@ def test_a_probability_below_a_millionth_counts_as_that_and_has_no_gradient(cert
     samples = replayed(1)._replace(return_=torch.tensor([9.0]), bootstrap_discount=torch.zeros(1), action=torch.tensor([1]))
     loss, kl = algo.loss(samples)
     (grad,) = torch.autograd.grad(loss, logits)
-    p = torch.softmax(sure[0, 1], -1)
     expected_grad = torch.zeros(1, N_ACTIONS, P)
-    if p[-1] >= EPS:
-        expected_grad[0, 1] = p  # p - m
-        expected_grad[0, 1, -1] -= 1
+    expected_grad[0, 1] = torch.softmax(sure[0, 1], -1)  # p - m, where m is certain of the largest return
+    expected_grad[0, 1, -1] -= 1
     torch.testing.assert_close(grad, expected_grad)
-    assert loss.item() == pytest.approx(expected, abs=1e-3) and kl.item() == pytest.approx(expected, abs=1e-3)
+    assert loss.item() == pytest.approx(certainty, abs=1e-3)
+    assert kl.item() == pytest.approx(min(certainty, -np.log(EPS)), abs=1e-3)
 
 
 def test_a_perfect_prediction_has_the_smallest_priority_there_is():

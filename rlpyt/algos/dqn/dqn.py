@@ -45,7 +45,8 @@ class DQN(OffPolicyAlgorithm):
         pri_alpha: exponent of priorities.
         pri_beta_init, pri_beta_final: first and last exponent of the importance sampling weights.
         pri_beta_steps: environment step, counted from 0, at which the exponent is final; it begins to change at `min_steps_learn`.
-        default_priority: priority of new samples; None means `delta_clip`, or 1 if `delta_clip` is None.
+        default_priority: priority of new samples; None means `delta_clip`, or 1 if `delta_clip` is None. Here, `delta_clip` is the
+            largest priority there is. Subclasses with distributions can have larger ones.
         prefetch_batches: a thread gathers the next batch during an update. The batch is drawn before the update, so it does not depend on
             the priorities and samples that follow from the update.
         munchausen: learn the values of the policy π = softmax(Q_target / τ) with its entropy, and add ``α τ log π(a|s)`` to the reward.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class DDPG(QpgAlgorithm):
     optimizer_names = ("mu_optimizer", "q_optimizer")
     former_optimizer_names = {"mu_optimizer": "mu", "q_optimizer": "q"}
     loss_methods = ("mu_loss", "q_loss")
-    agent_needs = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters")
+    agent_needs: Sequence[str] = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters")
     agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
     n_q = 1
 

@@ -58,6 +58,8 @@ class TD3(DDPG):
         mu_learning_rate = settings["learning_rate"]
         save__init__args(locals())
         super().__init__(**settings)
+        if behavior_cloning is not None:
+            self.agent_needs = (*self.agent_needs, "mu")
 
     def mu_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the policy's loss, that of DDPG. With `behavior_cloning`, ``-λ Q(s, mu(s)) + (mu(s) - a)²``, ``λ = α / mean |Q|``.

@@ -2,6 +2,7 @@ import copy
 import math
 import multiprocessing as mp
 import pickle
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -203,6 +204,20 @@ def test_the_policy_of_td3_that_also_clones_has_the_loss_of_the_formula():
     weight = 2.5 / mean([abs(q.item()) for q in qs])
     expected = mean([distance - weight * q for distance, q in zip(distances, qs)])
     check([algo.mu_loss(samples, None)], [expected], [agent.mu_parameters()])
+
+
+def test_only_cloning_needs_an_agent_that_tells_its_action():
+    class WithoutMu(Td3Agent):
+        mu = property()  # Reading it is an AttributeError.
+
+    for settings, context in (
+        ({}, nullcontext()),
+        (dict(behavior_cloning=2.5), pytest.raises(ValueError, match="needs an agent with .*, mu")),
+    ):
+        agent = WithoutMu()
+        agent.initialize(SPACES)
+        with context:
+            TD3(replay_size=200, **settings).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
 
 
 @pytest.mark.parametrize("prior", ["uniform", "gaussian"])

@@ -46,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
     run_dir = Path(args.run_dir)
     rows = rows_of(run_dir)
-    n_rows = len(rows) if args.rows == ALL else args.rows or min(DEFAULT, len(rows))
-    found = verify(run_dir, n_rows, args.trust, args.script)
+    every = args.rows == ALL or (args.rows is None and len(rows) <= DEFAULT)
+    n_rows = len(rows) if every else args.rows or DEFAULT
+    found = verify(run_dir, None if every else n_rows, args.trust, args.script)
     if n_rows == len(rows):
         for gap in gaps(run_dir, rows):
             show(f"Not compared: {gap}")

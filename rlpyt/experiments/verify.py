@@ -58,7 +58,8 @@ def compare(a: Any, b: Any) -> Comparison:
 
     Raises:
         FileNotFoundError: one of them has no digests.
-        ValueError: a file is damaged, or they have no row after the same number of environment steps.
+        ValueError: a file is damaged, or they have no row after the same number of environment steps; or the only one is that before
+            training, in which they do not part.
     """
     rows = [rows_of(run_dir) for run_dir in (a, b)]
     pairs = in_common(*rows)
@@ -68,7 +69,10 @@ def compare(a: Any, b: Any) -> Comparison:
             f"The runs have no row after the same number of environment steps: {'; '.join(each)}. "
             "Train both with the same log_interval_steps."
         )
-    return _compared(pairs, record_of(a), record_of(b))
+    found = _compared(pairs, record_of(a), record_of(b))
+    if found.parting is None and all(row.steps == 0 for row, _ in pairs):
+        raise ValueError("The runs have only the row before training in common, and in it they are the same. Train both further.")
+    return found
 
 
 def _compared(pairs: list[tuple[DigestRow, DigestRow]], *records: Mapping[str, Any]) -> Comparison:
@@ -85,7 +89,7 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
 
     Args:
         run_dir: directory of the run.
-        n_rows: number of rows; None for all.
+        n_rows: number of rows; None for all, of which one must be after the first training.
         trust, script: see `rlpyt.experiments.opening.OpenedRun`.
 
     Raises:
@@ -95,6 +99,8 @@ def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: st
     rows = rows_of(run_dir)
     if n_rows is not None and n_rows > len(rows):
         raise ValueError(f"{run_dir} has {len(rows)} rows with digests, so the first {n_rows} cannot be compared.")
+    if n_rows is None and all(row.steps == 0 for row in rows):
+        raise ValueError(f"{run_dir} has digests only of the row before training. Train it further, or verify this row alone: --rows 1.")
     rows = rows[:n_rows]
     runner, record = _again(Path(run_dir), rows[-1], trust, script)
     params = {key: value for key, value in read_params(Path(run_dir) / "params.json").items() if key not in ("name", "run_ID", RECORD)}

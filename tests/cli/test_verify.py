@@ -204,6 +204,20 @@ def test_row_0_alone_does_not_verify_a_run_that_was_interrupted_in_its_first_int
     assert rlpyt("verify", run_dir, "--rows", "1")[0] == 0
 
 
+def test_row_0_alone_says_nothing_of_training(run_dir, trained, rlpyt):
+    first, *_ = (run_dir / FILE).read_bytes().splitlines(keepends=True)
+    (run_dir / FILE).write_bytes(first)
+    for args in ((), ("--rows", "all")):
+        code, _, err = rlpyt("verify", run_dir, *args)
+        assert code == 2 and "has digests only of the row before training" in err
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "1")
+    assert code == 0 and "up to 0 environment steps" in out
+    code, _, err = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))
+    assert code == 2 and "only the row before training in common" in err
+    with_other_bit(run_dir, 1, "Parameters", next(iter(read_rows(run_dir / FILE)[0].digests["Parameters"])))
+    assert rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))[0] == 1, "a difference in it is one"
+
+
 @pytest.mark.parametrize("n_written", [0, 1, 2])
 def test_a_disk_that_refuses_what_is_computed_does_not_verify_a_run(run_dir, rlpyt, monkeypatch, n_written):
     written, write = [], digests.append_whole

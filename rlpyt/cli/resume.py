@@ -94,6 +94,9 @@ def run(args: argparse.Namespace) -> int:
         check_gpu(affinity.get("affinity", recorded_affinity(opened.record)))
     runner = opened.runner(**affinity)
     if args.n_steps is not None:
+        if args.n_steps < snapshot["cum_steps"] < runner.n_steps:
+            taken = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
+            raise ValueError(f"--n_steps {args.n_steps:g} is too few: the run has taken {taken}.")
         runner.n_steps = int(args.n_steps)
     if args.stop_return is not None:
         runner.stop_return = checked_stop_return(None if args.stop_return == NONE else args.stop_return)

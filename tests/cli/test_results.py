@@ -107,6 +107,7 @@ def test_runs_are_compared_with_the_published_table_or_with_other_runs(trained, 
         (["--table", "nowhere/results.json"], "There is no directory nowhere for the table"),
         (["--compare", "a", "b", "c"], "one directory or two, not 3"),
         (["--compare", "nowhere"], "There is no directory nowhere"),
+        (["--compare", __file__], "is a file: give a directory of runs"),
     ],
 )
 def test_what_is_missing_is_a_sentence(options, said, rlpyt):

@@ -69,6 +69,25 @@ def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     assert sorted(run_dir.iterdir()) == before
 
 
+def test_fewer_steps_than_an_incomplete_run_has_taken_are_refused(run_dir, rlpyt):
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["n_steps"] = 256
+    (run_dir / "params.json").write_text(json.dumps(params))
+    before = sorted(run_dir.iterdir())
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "12")
+    assert code == 2 and "--n_steps 12 is too few: the run has taken 128 of 256 environment steps" in err
+    assert sorted(run_dir.iterdir()) == before
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_rows_that_the_table_has_lost_are_told(run_dir, rlpyt, left):
+    lines = (run_dir / "progress.csv").read_text().splitlines(keepends=True)
+    (run_dir / "progress.csv").write_text("".join(lines[: 1 + left]))
+    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "256")
+    assert code == 0 and f"has only {left} of the {len(lines) - 1} rows that were written before the snapshot" in out
+    assert len(rows(run_dir)) == left + 1
+
+
 def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, tmp_path, rlpyt):
     solved = trained("cartpole", "ppo", *SHORT, "runner.stop_return=1")
     run_dir = Path(shutil.copytree(solved, tmp_path / "run_0"))

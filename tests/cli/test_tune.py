@@ -93,6 +93,7 @@ def test_nothing_can_be_drawn_before_the_first_score(rlpyt, search_dir):
         (["cartpole", "pp"], "There is no configuration in cartpole 'pp'. Did you mean 'ppo'"),
         (["cartpole", "ppo", "--sampler", "seriel"], "Did you mean 'serial'"),
         (["cartpole", "ppo"], "The search space has no range"),
+        (["cartpole", "ppo", "--set", "algo.learning_rate=log_uniform(1e-4,1e-2"], "'log_uniform(1e-4,1e-2' is no range"),
         (["cartpole", "ppo", "--set", "algo.learning_rat=uniform(0,1)"], "Did you mean 'learning_rate'"),
         (["cartpole", "ppo", "--set", "algo.learning_rate=uniform(1e-3,1e-2)", "--trials", "0"], "n_trials=0"),
     ],

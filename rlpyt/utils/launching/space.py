@@ -175,8 +175,9 @@ RANGES = dict(uniform=uniform, log_uniform=log_uniform, integer=integer, choice=
 
 # --- As text ----------------------------------------------------------------------------------------------------------
 def looks_like_range(text: str) -> bool:
-    """Whether a text has the form of a call, such as "uniform(0, 1)"."""
-    return _CALL.fullmatch(text) is not None
+    """Whether a text has the form of a call, such as "uniform(0, 1)", or begins like a range."""
+    name, bracket, _ = text.partition("(")
+    return _CALL.fullmatch(text) is not None or (bool(bracket) and name.strip() in RANGES)
 
 
 def read_range(text: str) -> AnyRange:

@@ -37,6 +37,8 @@ def find_runs(paths: Iterable[Any]) -> list[Path]:
     for path in map(Path, paths):
         if path.is_file() and path.name == PROGRESS:
             path = path.parent
+        if path.is_file():
+            raise FileNotFoundError(f"{path} is a file: give a directory of runs.")
         if not path.is_dir():
             raise FileNotFoundError(f"There is no directory {path}.")
         below = [directory for directory, names in _walk(path) if PROGRESS in names]
@@ -176,7 +178,7 @@ def find_column(columns: Iterable[str], *names: str) -> str:
     hint = f"choose among {', '.join(columns) or '(it is empty)'}."
     if len(names) == 1:
         hint = did_you_mean(names[0], statistics or columns, otherwise=hint)
-    raise ValueError(f"progress.csv has no column {' or '.join(names)}: {hint[0].lower()}{hint[1:]}")
+    raise ValueError(f"progress.csv has no column {' or '.join(dict.fromkeys(names))}: {hint[0].lower()}{hint[1:]}")
 
 
 def value(row: Mapping[str, float], *names: str) -> float | None:

@@ -70,8 +70,8 @@ class CategoricalDQN(DQN):
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            The mean loss, and KL(m || p) [n]: the cross-entropy minus the entropy of m, a constant. In it, probabilities below `EPS`
-            count as `EPS`, and it is at least `EPS`.
+            The mean loss, and KL(m || p) [n], which is the cross-entropy minus the entropy of m, a constant. In it, probabilities below
+            `EPS` count as `EPS`, and it is at least `EPS`.
         """
         p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
         with torch.no_grad():

@@ -71,7 +71,7 @@ class CategoricalDQN(DQN):
 
         Returns:
             The mean loss, and KL(m || p) [n], which is the cross-entropy minus the entropy of m, a constant. In it, probabilities below
-            `EPS` count as `EPS`, and it is at least `EPS`.
+            `EPS` count as `EPS`. It is from `EPS` to 1 / `EPS`.
         """
         p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
         with torch.no_grad():
@@ -89,7 +89,7 @@ class CategoricalDQN(DQN):
         cross_entropy = -(m * p.clamp(min=torch.finfo(p.dtype).tiny).log()).sum(dim=-1)
         with torch.no_grad():
             m, p = m.clamp(EPS, 1), p.clamp(EPS, 1)
-            kl = (m * (m.log() - p.log())).sum(dim=-1).clamp(min=EPS)
+            kl = (m * (m.log() - p.log())).sum(dim=-1).clamp(EPS, 1 / EPS)
         losses = cross_entropy * samples.is_weights if self.prioritized_replay else cross_entropy
         return losses.mean(), kl
 

@@ -413,7 +413,10 @@ def continue_rows(path: str | os.PathLike, n: int) -> None:
         warn(f"{path} is missing: the table of this run begins with the resumed part.")
         return
     for table in _state.tabular_outputs.values():
-        if table.n_rows == 0 and try_to_write(table.path, lambda table=table: table.continue_from(path, n)) and table.n_rows < n:
+        if table.n_rows:
+            continue
+        is_written = try_to_write(table.path, lambda table=table: table.continue_from(path, n))
+        if is_written and table.n_rows < n:
             warn(f"{path} has only {table.n_rows} of the {n} rows that were written before the snapshot: the others are lost.")
 
 

@@ -98,8 +98,8 @@ def run_search(
     """Search for good settings on this machine, by asynchronous successive halving, and return what was found.
 
     Each trial trains up to the first rung. The best of those there train on to the next one: they resume, in the same directories. A
-    failed trial counts as the worst. A run that is killed is launched again. If trial after trial fails at once, a run cannot be started,
-    or the disk is full, the search stops, and loses no trial. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
+    failed trial counts as the worst. A run that is killed is launched again. If trial after trial fails at once, a run cannot be started
+    or resumed, or the disk is full, the search stops, and loses no trial. Ctrl-C, SIGTERM and SIGHUP end all runs, with time to save;
     launched again, by `rerun_search`, or with the same arguments where the directory is an absolute path, the search continues, also after
     SIGKILL. `n_trials` may be larger then.
 
@@ -296,8 +296,10 @@ class _SearchQueue:
         trial, run_ID, first_row, steps_before = self._running.pop(run.name)
         reached = reached_in(run.run_dir, self._settings.rungs[trial.rung])
         cannot_resume = _why_not_resumable(run, status, first_row)
-        if reached is not None and cannot_resume is not None:
-            outcome: dict[str, Any] = dict(outcome="failed", error=cannot_resume, steps=status.steps)
+        outcome: dict[str, Any]
+        if reached is not None and cannot_resume is not None:  # All trials would fail so, and none of them is to blame.
+            outcome = dict(outcome="interrupted", error=cannot_resume, steps=status.steps)
+            self._stop(f"{run.name}: {cannot_resume}. Then resume the search: it has lost no trial.")
         elif reached is not None and status.state in ("paused", "finished"):
             outcome = dict(outcome="reached", **reached)
             _remove_old_replay(run.run_dir)
@@ -341,11 +343,17 @@ class _SearchQueue:
         return None
 
     def _is_settled(self, trial: Trial, run_ID: int) -> bool:
-        """Whether a run need not be launched: it ended just before its launcher was killed, or it was solved at an earlier rung."""
+        """Whether a run need not be launched.
+
+        It ended just before its launcher was killed, or it was solved at an earlier rung, or it has restarted instead of resuming. It must
+        be launched again if it has left no snapshot.
+        """
         run_dir = self.search.trial_dir(trial) / f"run_{run_ID}"
         reached = reached_in(run_dir, self._settings.rungs[trial.rung])
         state, facts = read_mark(run_dir)
         outcome: dict[str, Any] = {}
+        if state == "paused" and not _has_snapshot(run_dir):
+            return False
         if reached is not None:
             outcome = dict(outcome="reached", **reached)
         elif state == "failed" and (exit_code := facts.get("exit_code")) not in _EXITS_WHEN_KILLED:
@@ -474,10 +482,10 @@ def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]
         first_row: first row of its log before it was launched; empty if it had nothing to resume.
     """
     if status.state == "paused" and not _has_snapshot(run.run_dir):
-        return "it has paused without a snapshot, so it could not resume: let its log keep snapshots (snapshot_mode)"
+        return "it has paused without a snapshot, so it could not resume. Let its log keep snapshots (snapshot_mode of the script)"
     after = _first_row(run.run_dir)
     if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in first_row.items()):
-        return "it has restarted instead of resuming: its script must give its runner resume_from=resume_from()"
+        return "it has restarted instead of resuming. Let its script give its runner resume_from=resume_from()"
     return None
 
 

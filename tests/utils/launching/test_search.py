@@ -46,8 +46,10 @@ with open(os.path.join(log_dir, "variant_config.json")) as file:
 run_dir = os.path.join(log_dir, "run_" + run_ID)
 snapshot, resume = os.path.join(run_dir, "params.pkl"), os.environ["RLPYT_RESUME_FROM"]
 rate, pause_at = variant["algo"]["rate"], int(os.environ["RLPYT_PAUSE_AT"])
+is_repaired = os.path.exists(os.path.join(log_dir, "..", "repaired"))
+is_at_fault = do in ("restart", "keep nothing") and not is_repaired
 state = dict(rows=[], x=float(run_ID) + (time.time() if do == "restart" else 0))
-if resume and do != "restart":
+if resume and not (do == "restart" and is_at_fault):
     with open(snapshot) as file:
         state = json.load(file)
 with open(os.path.join(run_dir, "calls.jsonl"), "a") as file:
@@ -64,7 +66,6 @@ if do == "wait":
     time.sleep(60)
 if do == "kill itself at once":
     os.kill(os.getpid(), 9)
-is_repaired = os.path.exists(os.path.join(log_dir, "..", "repaired"))
 if do == "need repair" and not is_repaired:
     raise ImportError("a module is missing")
 if do == "need room" and resume and not is_repaired:
@@ -77,7 +78,7 @@ while 10 * len(state["rows"]) < min(pause_at, 180):
     state["rows"].append([10 * len(state["rows"]) + 10, "" if do == "no returns" else state["x"]])
     table = [["Diagnostics/CumSteps", "ReturnAverage"], *state["rows"]]
     write(os.path.join(run_dir, "progress.csv"), "".join(f"{a},{b}\\n" for a, b in table))
-    if do != "keep nothing":
+    if not (do == "keep nothing" and is_at_fault):
         write(snapshot, json.dumps(state))
     if do == "solve" and len(state["rows"]) == 4:
         break
@@ -240,12 +241,39 @@ def test_runs_that_are_solved_early_are_not_launched_again(train, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "do, why", [("restart", "it has restarted instead of resuming"), ("keep nothing", "it has paused without a snapshot")]
+    "do, why, begins",
+    [
+        ("restart", "trial_0/run_0: it has restarted instead of resuming. Let its script give", [0, 0, 60]),
+        ("keep nothing", "trial_0/run_0: it has paused without a snapshot, so it could not resume. Let its log", [0, 0, 20, 60]),
+    ],
 )
-def test_a_trial_that_could_not_resume_has_failed(train, tmp_path, do, why):
+def test_a_script_that_cannot_resume_stops_the_search_and_fails_no_trial(train, tmp_path, capsys, do, why, begins):
+    exp_dir = tmp_path / "exp"
+    with pytest.raises(SystemExit) as end:
+        search(train, exp_dir, do, n_trials=1, runs_per_trial=1)
+    assert end.value.code == 1 and len(calls(exp_dir / "trial_0" / "run_0")) == (2 if do == "restart" else 1)
+    out = capsys.readouterr().out
+    assert f"Stopped: {why}" in out and "Then resume the search: it has lost no trial." in out
+    assert Search(exp_dir).trials[0].error is None and "was killed" not in out
+    (exp_dir / "repaired").touch()
+    (trial,) = rerun_search(exp_dir).trials
+    assert trial.error is None and trial.rung == 2 and trial.scores(1)[2] > 0
+    assert [call["begins_at"] for call in calls(exp_dir / "trial_0" / "run_0")] == begins
+
+
+def test_a_script_that_cannot_resume_stops_a_search_of_many_trials_at_the_first(train, tmp_path):
+    """Runs in other slots end as usual, and are not lost either."""
+    exp_dir = tmp_path / "exp"
     with pytest.raises(SystemExit):
-        search(train, tmp_path / "exp", do, n_trials=1, runs_per_trial=1)
-    assert Search(tmp_path / "exp").trials[0].error.startswith(why)
+        search(train, exp_dir, "keep nothing", affinity_code=TWO_SLOTS)
+    assert len(Search(exp_dir).trials) == 1
+    with pytest.raises(SystemExit):  # It is not repaired.
+        rerun_search(exp_dir)
+    assert len(Search(exp_dir).trials) == 1 and not any(trial.error for trial in Search(exp_dir).trials)
+    (exp_dir / "repaired").touch()
+    found = rerun_search(exp_dir)
+    assert len(found.trials) == 9 and not any(trial.error for trial in found.trials) and found.best.rung == 2
+    check_nothing_was_lost_or_done_twice(exp_dir)
 
 
 @full

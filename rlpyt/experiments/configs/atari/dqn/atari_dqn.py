@@ -115,4 +115,16 @@ configs = dict(
     debug=debug,
     debug_vec_eps=variant(debug, agent=dict(eps_final_min=0.001), sampler=dict(batch_T=4, batch_B=4)),
     async_big=variant(dqn, sampler=dict(batch_T=4, batch_B=256, eval_n_envs=10)),
+    pong_1M=variant(  # Learning and exploration begin and end early, and target networks follow every 1,000 steps.
+        dqn,
+        algo=dict(
+            batch_size=32,
+            min_steps_learn=20_000,
+            eps_steps=100_000,
+            target_update_interval=250,
+            replay_size=100_000,
+        ),
+        runner=dict(n_steps=1e6, log_interval_steps=1e5),
+        sampler=dict(eval_max_trajectories=10),
+    ),
 )

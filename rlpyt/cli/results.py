@@ -5,9 +5,9 @@ puts runs into that table: a run takes the place of an earlier one with the same
 --compare prints such a page of your runs, compared with the published table, another one, or other runs.
 
 Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
-fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Runs that stopped early
-are listed with what they reached, and are no part of a statistic. A run that took all its steps, but has no
-return in its last rows, counts with its last return, and is marked.
+fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Incomplete runs, which
+stopped early or are still running, are listed with what they reached, and are no part of a statistic. A run
+that took all its steps, but has no return in its last rows, counts with its last return, and is marked.
 
 examples:
   rlpyt results --add data/local/sweep

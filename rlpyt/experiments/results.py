@@ -504,7 +504,7 @@ def _seeds(row: Row) -> str:
         elif not run.returns and run.taken >= row.n_steps > 0:
             parts.append(f"seed {run.seed} has no return at all")
         elif not row.is_complete(run):
-            parts.append(f"seed {run.seed} stopped: {last}")
+            parts.append(f"seed {run.seed} incomplete: {last}")
     return "; ".join(parts)
 
 

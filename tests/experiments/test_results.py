@@ -147,7 +147,8 @@ def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_
         run.steps[-1] = 100_352
     row.put(Run(8, [], []))
     line = cells(results.results(table_of(row)), ["Task"])
-    assert line[1] == "PPO, 100k" and line[3:6] == ["3; seed 7 stopped: -300 at 25k; seed 8 stopped: nothing yet", "10.0 (10.0)", "10.0"]
+    assert line[1] == "PPO, 100k" and line[4:6] == ["10.0 (10.0)", "10.0"]
+    assert line[3] == "3; seed 7 incomplete: -300 at 25k; seed 8 incomplete: nothing yet"
 
 
 def test_runs_whose_last_rows_have_no_return_count_with_their_last_one_and_are_marked(tmp_path):
@@ -163,7 +164,7 @@ def test_runs_whose_last_rows_have_no_return_count_with_their_last_one_and_are_m
 def test_a_run_that_stopped_after_rows_without_a_return_is_no_complete_one(tmp_path):
     write_run(tmp_path / "run_0", [20, 30, "nan"], params_of(n_steps=150))
     (row,) = results.read_runs([tmp_path]).rows.values()
-    assert not len(row.scores) and "seed 0 stopped: 30.0 at 50" in results.results(table_of(row))
+    assert not len(row.scores) and "seed 0 incomplete: 30.0 at 50" in results.results(table_of(row))
 
 
 def test_a_run_that_took_all_steps_without_a_return_is_listed_as_such(tmp_path):
@@ -501,7 +502,7 @@ def test_names_of_others_do_not_break_the_table(tmp_path):
 def test_a_run_without_a_return_is_listed(returns, tmp_path):
     write_run(tmp_path / "run_0", returns, params_of())
     table = results.read_runs([tmp_path])
-    assert "seed 0 stopped: nothing yet" in results.results(table)
+    assert "seed 0 incomplete: nothing yet" in results.results(table)
 
 
 def test_scores_are_last_returns():

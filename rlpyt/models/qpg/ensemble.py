@@ -42,11 +42,35 @@ class EnsembleLinear(torch.nn.Module):
         n, out_features, _ = self.weight.shape
         if x.dim() == 2:  # One product of two matrices.
             return F.linear(x, self.weight.flatten(0, 1), self.bias.flatten()).view(len(x), n, out_features).transpose(0, 1)
-        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
+        if torch.is_autocast_enabled(x.device.type) or torch.compiler.is_compiling():
+            return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
+        return _Products.apply(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         n, out_features, in_features = self.weight.shape
         return f"{n}, in_features={in_features}, out_features={out_features}"
+
+
+class _Products(torch.autograd.Function):
+    """``y = x W^T + b`` of each layer. The gradient of W gets the layout of W, where autograd's own would have to be copied into it."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(grad, weight) if needs_x else None,
+            torch.bmm(grad.mT, x) if needs_weight else None,
+            grad.sum(1) if needs_bias else None,
+        )
 
 
 class EnsembleOutputLinear(EnsembleLinear):

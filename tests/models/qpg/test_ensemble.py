@@ -23,6 +23,23 @@ def test_an_ensemble_of_linear_layers_is_so_many_of_them_with_their_gradients(sh
     torch.testing.assert_close(got, expected)
     for a, b in zip(torch.autograd.grad((got * g).sum(), inputs), torch.autograd.grad((expected * g).sum(), inputs)):
         torch.testing.assert_close(a, b)
+    assert torch.autograd.gradgradcheck(layer, (x[0] if shared else x,))
+
+
+def test_gradients_of_weights_have_their_layout():
+    """Otherwise each of them would be copied."""
+    layer = EnsembleLinear(N, 5, 4)
+    (grad,) = torch.autograd.grad(layer(torch.randn(N, B, 5)).sum(), [layer.weight])
+    assert grad.is_contiguous()
+
+
+def test_layers_compute_in_bfloat16_where_autocast_says_so():
+    layer, x = EnsembleLinear(N, 5, 4), torch.randn(N, B, 5, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    y.float().square().sum().backward()
+    assert x.grad.dtype == layer.weight.grad.dtype == torch.float32 and layer.weight.grad.any()
 
 
 def test_layers_start_like_those_of_torch():

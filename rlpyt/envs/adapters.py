@@ -39,6 +39,7 @@ from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.envs.state import complete_state, set_state
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.misc import has_all
@@ -361,12 +362,12 @@ class RlpytAsEnvironment(CountingEnvironment):
         """
         if not has_state(self.env):
             raise NotPlain(f"{type(self.env).__name__} has no methods get_state and set_state.")
-        return dict(env=self.env.get_state(), n_steps=self._n_steps, goes_on_from=to_plain(self._goes_on_from))
+        return dict(env=complete_state(self.env), n_steps=self._n_steps, goes_on_from=to_plain(self._goes_on_from))
 
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
         check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
-        cast(StatefulEnv, self.env).set_state(state["env"])
+        set_state(cast(StatefulEnv, self.env), state["env"])
         self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
 
     def __del__(self) -> None:

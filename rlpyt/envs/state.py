@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from rlpyt.envs.base import StatefulEnv, has_state
 from rlpyt.utils.misc import attributes, has_all
-from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
+from rlpyt.utils.plain import NotPlain, Reader, Writer, check_form, from_plain, shown, to_plain
 
 # Classes, by name, of attributes that need no saving: they never change, or only display the environment.
-_STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "type", "function", "module", "method", "builtin_function_or_method", "partial"}
+_STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
+# Of these, the name is saved: an environment may have several, of which it uses one at a time.
+_NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
+_WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
 def get_state(env: Any) -> Any:
@@ -23,14 +27,35 @@ def get_state(env: Any) -> Any:
     if not has_state(env):
         return None
     try:
-        return env.get_state()
+        return complete_state(env)
     except NotPlain:
         return None
 
 
+def complete_state(env: Any) -> Any:
+    """Return the state of an environment that has one. A wrapper whose class has no `get_state` adds its attributes.
+
+    Raises:
+        NotPlain: the state of a part is unknown.
+    """
+    if _defines_state(env):
+        return env.get_state()
+    return dict(wrapper=_attributes([env]), env=complete_state(attributes(env)["env"]))
+
+
 def set_state(env: StatefulEnv, state: Any) -> None:
-    """Restore a state from `get_state` of an environment made with the same arguments."""
-    env.set_state(state)
+    """Restore a state from `get_state` or `complete_state` of an environment made with the same arguments."""
+    if _defines_state(env) or not (isinstance(state, dict) and state.keys() == _WRAPPED.keys()):  # Older states have no attributes.
+        env.set_state(state)
+        return
+    check_form(state, _WRAPPED, f"The state of {type(env).__qualname__}")
+    _set_attributes([env], state["wrapper"])
+    set_state(attributes(env)["env"], state["env"])
+
+
+def _defines_state(env: Any) -> bool:
+    """Whether an environment has methods for its state that are not those of one inside: wrappers forward what they lack."""
+    return has_state(type(env)) or "env" not in attributes(env)
 
 
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
@@ -50,8 +75,9 @@ def get_gym_state(env: Any) -> list:
     Raises:
         NotPlain: the state of an attribute is unknown.
     """
-    outermost, *others = _layers(env)
-    return [_attributes(outermost)] + [("own", layer.get_state()) if _has_own_state(layer) else _attributes(layer) for layer in others]
+    layers = _layers(env)
+    n = len(layers) - (len(layers) > 1 and _has_own_state(layers[-1]))
+    return [*_attributes(layers[:n]), *(("own", layer.get_state()) for layer in layers[n:])]
 
 
 def set_gym_state(env: Any, state: list) -> None:
@@ -64,13 +90,10 @@ def set_gym_state(env: Any, state: list) -> None:
     check_form(state, list, "The state of an environment")
     if len(state) != len(layers):
         raise ValueError(f"The state has {len(state)} nested environments, but this environment has {len(layers)}.")
-    for i, (layer, saved) in enumerate(zip(layers, state)):
-        if i > 0 and _has_own_state(layer):
-            layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
-            continue
-        check_form(saved, dict, type(layer).__qualname__)
-        for name, entry in saved.items():
-            _set_attribute(layer, name, entry)
+    n = len(layers) - (len(layers) > 1 and _has_own_state(layers[-1]))
+    _set_attributes(layers[:n], state[:n])
+    for layer, saved in zip(layers[n:], state[n:]):
+        layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
 
 
 def _content_of(entry: Any, kind: str, where: str) -> Any:
@@ -80,7 +103,7 @@ def _content_of(entry: Any, kind: str, where: str) -> Any:
     return entry[1]
 
 
-def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
+def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> None:
     """Restore one entry of the result of `_attributes`."""
     where = f"{type(layer).__qualname__}.{name}"
     of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
@@ -92,16 +115,18 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
     if kind == "mujoco":
         _set_mujoco_state(layer.model, layer.data, content)
     elif kind == "space":
-        generator = from_plain(content, where)
+        generator = reader.read(content, where)
         if not isinstance(generator, np.random.Generator):
             raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
         attributes(present)["_np_random"] = generator
     elif kind == "own" and present is not None:
-        present.set_state(content)
+        set_state(present, content)
+    elif kind == "name":
+        _choose_again(layer, name, content)
     elif kind is None:
         raise ValueError(f"{where} is no attribute that has a state.")
     else:
-        _assign(layer, name, from_plain(content, where))
+        _assign(layer, name, reader.read(content, where))
 
 
 def _layers(env: Any) -> list:
@@ -118,22 +143,36 @@ def _has_own_state(layer: Any) -> bool:
     return has_state(cls) and not of_gymnasium
 
 
-def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
-    """Return the attributes of one wrapper or environment that can change, each as ``(kind, content)``."""
-    state = {}
-    for name, value in attributes(layer).items():
+def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
+    """Return the attributes of wrappers and environments that can change, each as ``(kind, content)``. They share what they shared."""
+    parts = [(layer, name, value, _kind(name, value)) for layer in layers for name, value in attributes(layer).items()]
+    generators = [attributes(value).get("_np_random") for _, _, value, kind in parts if kind == "space"]
+    writer = Writer([*(value for *_, value, kind in parts if kind == "plain"), *generators])
+    states: dict[int, dict[str, tuple[str, Any]]] = {id(layer): {} for layer in layers}
+    for layer, name, value, kind in parts:
         where = f"{type(layer).__qualname__}.{name}"
-        kind = _kind(name, value)
+        state = states[id(layer)]
         if kind == "mujoco":
             state[name] = kind, _mujoco_state(layer.model, value)
         elif kind == "space":
             if isinstance(generator := attributes(value).get("_np_random"), np.random.Generator):
-                state[name] = kind, to_plain(generator, where)
+                state[name] = kind, writer.write(generator, where)
         elif kind == "own":
-            state[name] = kind, value.get_state()
+            state[name] = kind, complete_state(value)
+        elif kind == "name":
+            state[name] = kind, _name_of(layer, value)
         elif kind == "plain":
-            state[name] = kind, to_plain(value, where)
-    return state
+            state[name] = kind, writer.write(value, where)
+    return list(states.values())
+
+
+def _set_attributes(layers: Sequence[Any], states: list) -> None:
+    """Restore the result of `_attributes`."""
+    reader = Reader()
+    for layer, saved in zip(layers, states, strict=True):
+        check_form(saved, dict, type(layer).__qualname__)
+        for name, entry in saved.items():
+            _set_attribute(layer, name, entry, reader)
 
 
 def _kind(name: str, value: Any) -> str | None:
@@ -141,6 +180,8 @@ def _kind(name: str, value: Any) -> str | None:
     kind = type(value).__name__
     if name == "env" or kind in _STATIC:
         return None
+    if kind in _NAMED:
+        return "name"
     if kind == "MjData":
         return "mujoco"
     if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
@@ -148,14 +189,47 @@ def _kind(name: str, value: Any) -> str | None:
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"
 
 
+def _name_of(layer: Any, value: Any) -> str:
+    """Return the name of a function, method, partial or class; that of one of the layer's own methods begins with a dot."""
+    if getattr(value, "__self__", None) is layer:
+        return f".{value.__name__}"
+    value = getattr(value, "func", value)
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+
+
+def _choose_again(layer: Any, name: str, chosen: Any) -> None:
+    """Set an attribute to one of the layer's own methods, if it is another one; ValueError for other functions and classes."""
+    where = f"{type(layer).__qualname__}.{name}"
+    check_form(chosen, str, where)
+    if chosen == _name_of(layer, attributes(layer)[name]):
+        return
+    method = chosen.removeprefix(".")
+    if not (chosen.startswith(".") and not method.startswith("__") and isinstance(getattr(type(layer), method, None), FunctionType)):
+        raise ValueError(
+            f"{where} was {shown(chosen)} when the state was saved, and is {_name_of(layer, attributes(layer)[name])!r} now. If it "
+            "changes, define get_state and set_state, or use methods of the class."
+        )
+    setattr(layer, name, getattr(layer, method))
+
+
 def _assign(layer: Any, name: str, value: Any) -> None:
-    """Set an attribute; write arrays in place, because views of them may exist."""
+    """Set an attribute. An array in memory that is not numpy's, such as a simulator's, is written in place.
+
+    Other arrays are replaced: the present one may be a constant of the environment's module, or a part of one.
+    """
     present = attributes(layer).get(name)
-    if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable:
+    if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable and _is_of_others(present):
         if (present.shape, present.dtype) == (value.shape, value.dtype):
             present[...] = value
             return
     setattr(layer, name, value)
+
+
+def _is_of_others(array: np.ndarray) -> bool:
+    """Whether the memory of an array is not numpy's."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base is not None
 
 
 def _mujoco_state(model: Any, data: Any) -> Any:

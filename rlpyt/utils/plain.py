@@ -14,10 +14,11 @@ import math
 import random
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 NATURAL = "a whole number from 0 on"  # A form, see `check_form`.
 DEEPEST = 100  # levels of nested containers
@@ -26,6 +27,9 @@ _CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
 _BIT_GENERATORS = {
     cls.__name__: cls for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+_SHARED = (np.ndarray, list, dict, OrderedDict, set, deque, *_GENERATORS)  # What changes: it matters whether two of these are one object.
+_HARDEST = 10_000  # solutions to try, to find out whether two arrays share memory
 _NO_BYTES = ""  # What stands for b"" in plain data. `torch.load` refuses b"", because pickle writes it as a call of `bytes`.
 _DTYPE = re.compile(r"[<>|]([biufc][0-9]{1,2}|[SU][0-9]{1,9})")
 _MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy
@@ -43,8 +47,8 @@ class NotPlain(TypeError):
 def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> Any:
     """Return plain data that `from_plain` turns back into an equal object.
 
-    Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples,
-    deques and sets of these, nested up to `DEEPEST` levels.
+    An object that is in two places becomes two objects; with `Writer` it stays one. Takes numbers, strings, bytes and None; numpy's arrays,
+    scalars and random generators; `random.Random`; and dicts, lists, tuples, deques and sets of these, nested up to `DEEPEST` levels.
 
     Args:
         value: the object.
@@ -57,7 +61,117 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
     return _written(value, name, keep, 0)
 
 
-def _written(value: Any, name: str, keep: tuple[type, ...], depth: int) -> Any:
+class Writer:
+    """Writes objects as plain data, as `to_plain` does. What they share, they still share after a `Reader` has read them in this order.
+
+    They may share containers, generators, arrays and the memory of arrays, also with parts of each other.
+
+    Args:
+        values: all objects that will be written.
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._numbers: dict[int, int] = {}  # of the objects that may be shared, by their ids, in the order in which they are met
+        self._unfinished: set[int] = set()
+        self._kept = list(values)  # so that no id is used again
+        self._views = _views_among({id(array): array for array in _arrays_in(self._kept)})
+
+    def write(self, value: Any, name: str) -> Any:
+        """Return the plain data of one of the objects; NotPlain as in `to_plain`, or if what it shares cannot be written."""
+        return _written(value, name, (), 0, self)
+
+    def shared(self, value: Any, name: str, depth: int) -> tuple | None:
+        """Return plain data that refers to an object written before, or to the memory of another one; None if there is none."""
+        if id(value) in self._numbers:
+            if id(value) in self._unfinished:
+                raise NotPlain(f"{name} contains itself.")
+            return ("same", self._numbers[id(value)])
+        self._numbers[id(value)] = len(self._numbers)
+        self._unfinished.add(id(value))
+        view = self._views.get(id(value)) if isinstance(value, np.ndarray) else None
+        if view is None:
+            return None
+        if view.of is None:
+            raise NotPlain(f"{name} shares memory with another array, but is no part of it.")
+        of = _written(view.of, f"the memory of {name}", (), depth + 1, self)
+        self.finish(value)
+        return ("view", [of, view.offset, list(value.shape), list(value.strides)])
+
+    def finish(self, value: Any) -> None:
+        """Note that an object has been written."""
+        self._unfinished.discard(id(value))
+
+
+class Reader:
+    """Reads what a `Writer` wrote, in the same order."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+
+    def read(self, plain: Any, name: str) -> Any:
+        """Return an object; ValueError as in `from_plain`."""
+        return _read(plain, name, 0, self._made)
+
+
+class _View(NamedTuple):
+    """An array that is a part of another one, without gaps and of the same dtype, from a byte on; `of` is None if that cannot be told."""
+
+    of: np.ndarray | None
+    offset: int = 0
+
+
+def _arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    """Yield the arrays among objects and in their containers."""
+    stack, seen = [list(values)], set()
+    while stack:
+        for value in stack.pop():
+            if isinstance(value, np.ndarray):
+                yield value
+            elif isinstance(value, (*_CONTAINERS, tuple)) and id(value) not in seen:
+                seen.add(id(value))
+                stack.append(list(value.values()) if isinstance(value, dict) else list(value))
+
+
+def _views_among(arrays: Mapping[int, np.ndarray]) -> dict[int, _View]:
+    """Return, by their ids, the arrays that share memory with earlier ones; those at lower addresses and larger ones are earlier."""
+    bounds = {key: byte_bounds(array) for key, array in arrays.items() if array.size}
+    views: dict[int, _View] = {}
+    before: list[int] = []  # arrays whose memory ends behind the start of the next one
+    for key in sorted(bounds, key=lambda key: (bounds[key][0], -bounds[key][1], not arrays[key].flags.c_contiguous)):
+        array, (low, high) = arrays[key], bounds[key]
+        before = [other for other in before if bounds[other][1] > low]
+        sharing = [other for other in before if _share_memory(arrays[other], array)]
+        for other in sharing:
+            of, offset = arrays[other], array.__array_interface__["data"][0] - bounds[other][0]
+            is_regular = not any(step % array.itemsize for step in (offset, *array.strides))
+            if of.flags.c_contiguous and high <= bounds[other][1] and of.dtype == array.dtype and is_regular:
+                views[key] = _View(of, offset)
+                break
+        else:
+            if sharing:
+                views[key] = _View(None)
+        before.append(key)
+    return views
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=_HARDEST)  # type: ignore[arg-type]  # Any number is possible.
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _written(value: Any, name: str, keep: tuple[type, ...], depth: int, writer: Writer | None = None) -> Any:
+    if writer is None or not isinstance(value, _SHARED):
+        return _content(value, name, keep, depth, writer)
+    shared = writer.shared(value, name, depth)
+    if shared is None:
+        shared = _content(value, name, keep, depth, writer)
+        writer.finish(value)
+    return shared
+
+
+def _content(value: Any, name: str, keep: tuple[type, ...], depth: int, writer: Writer | None) -> Any:
     if type(value) is bytes and not value:
         return ("bytes", _NO_BYTES)
     if type(value) in _PLAIN or isinstance(value, keep):
@@ -74,11 +188,11 @@ def _written(value: Any, name: str, keep: tuple[type, ...], depth: int) -> Any:
     if depth == DEEPEST:
         raise NotPlain(f"{name} is more than {DEEPEST} containers deep.")
     if type(value) in (list, tuple, deque, set):
-        items = [_written(item, f"{name}[{i}]", keep, depth + 1) for i, item in enumerate(value)]
+        items = [_written(item, f"{name}[{i}]", keep, depth + 1, writer) for i, item in enumerate(value)]
         return (type(value).__name__, items, value.maxlen) if isinstance(value, deque) else (type(value).__name__, items)
     if type(value) in (dict, OrderedDict):
         items = [
-            (_written(key, f"a key of {name}", (), depth + 1), _written(item, f"{name}[{key!r}]", keep, depth + 1))
+            (_written(key, f"a key of {name}", (), depth + 1), _written(item, f"{name}[{key!r}]", keep, depth + 1, writer))
             for key, item in value.items()
         ]
         return ("dict" if type(value) is dict else "ordered_dict", items)
@@ -98,7 +212,8 @@ def from_plain(plain: Any, name: str = "value") -> Any:
     return _read(plain, name, 0)
 
 
-def _read(plain: Any, name: str, depth: int) -> Any:
+def _read(plain: Any, name: str, depth: int, made: list | None = None) -> Any:
+    """Read plain data. `made` are the objects that a `Reader` has made so far, those that may be shared, and None for unfinished ones."""
     if type(plain) is not tuple:
         if type(plain) in _CONTAINERS:
             raise ValueError(f"{name} is {shown(plain)}, and not its plain data, a tuple.")
@@ -109,20 +224,25 @@ def _read(plain: Any, name: str, depth: int) -> Any:
         raise ValueError(f"{name} is {shown(kind)} with {len(content)} parts, and not plain data: that is one of {', '.join(_READERS)}.")
     if depth > DEEPEST:
         raise ValueError(f"{name} is more than {DEEPEST} containers deep.")
+    number = len(made) if made is not None and kind in _SHARED_KINDS else None
     try:
-        return reader(*content, name, depth)
+        if made is None or number is None:
+            return reader(*content, name, depth, made)
+        made.append(None)
+        made[number] = reader(*content, name, depth, made)
+        return made[number]
     except (TypeError, KeyError, OverflowError, RecursionError) as error:  # From checks that are left to numpy and json.
         raise ValueError(f"{name} is no {kind}: {error}") from error
 
 
-def _read_bytes(content: Any, name: str, depth: int) -> bytes:
+def _read_bytes(content: Any, name: str, depth: int, made: list | None) -> bytes:
     if type(content) is not str or content != _NO_BYTES:
         raise ValueError(f"{name} is {shown(content)}, and not the text that stands for no bytes.")
     return b""
 
 
 # --- Arrays -----------------------------------------------------------------------------------------------------------
-def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
+def _read_array(content: Any, name: str, depth: int, made: list | None) -> np.ndarray:
     check_form(content, list, name)
     if len(content) != 3:
         raise ValueError(f"{name} has {len(content)} parts, and not the dtype, shape and bytes of an array.")
@@ -142,11 +262,35 @@ def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
     return np.ndarray(shape, dtype, data).copy()
 
 
-def _read_scalar(content: Any, name: str, depth: int) -> Any:
-    array = _read_array(content, name, depth)
+def _read_scalar(content: Any, name: str, depth: int, made: list | None) -> Any:
+    array = _read_array(content, name, depth, None)
     if array.shape != ():
         raise ValueError(f"{name} has shape {array.shape}, and not that of a single number.")
     return array[()]
+
+
+# --- What is shared ---------------------------------------------------------------------------------------------------
+def _read_same(number: Any, name: str, depth: int, made: list | None) -> Any:
+    check_number(number, len(made or ()) - 1, f"the number of {name}")
+    assert made is not None
+    if made[number] is None:
+        raise ValueError(f"{name} contains itself.")
+    return made[number]
+
+
+def _read_view(content: Any, name: str, depth: int, made: list | None) -> np.ndarray:
+    check_form(content, list, name)
+    if len(content) != 4:
+        raise ValueError(f"{name} has {len(content)} parts, and not the memory, offset, shape and strides of an array.")
+    of, offset, shape, strides = content
+    of = _read(of, f"the memory of {name}", depth + 1, made)
+    check_form(of, np.ndarray, f"the memory of {name}")
+    check_form(shape, [NATURAL], f"the shape of {name}")
+    check_form(strides, [int], f"the strides of {name}")
+    check_number(offset, 2**62, f"the offset of {name}")
+    if len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS or any(step % of.itemsize for step in (offset, *strides)):
+        raise ValueError(f"{name} has offset {offset} and strides {strides}, which make up no array of shape {shape} in its memory.")
+    return np.ndarray(shape, of.dtype, of, offset, strides)  # ValueError if it is not inside.
 
 
 # --- Random numbers ---------------------------------------------------------------------------------------------------
@@ -185,7 +329,7 @@ def set_python_state(generator: Any, state: Any, name: str) -> None:
     generator.setstate((3, tuple(state[1]), state[2]))
 
 
-def _read_generator(text: Any, name: str, depth: int) -> np.random.Generator:
+def _read_generator(text: Any, name: str, depth: int, made: list | None) -> np.random.Generator:
     state = _json(text, name)
     check_form(state, dict(bit_generator=str), name)
     if state["bit_generator"] not in _BIT_GENERATORS:
@@ -196,13 +340,13 @@ def _read_generator(text: Any, name: str, depth: int) -> np.random.Generator:
     return generator
 
 
-def _read_random_state(content: Any, name: str, depth: int) -> np.random.RandomState:
+def _read_random_state(content: Any, name: str, depth: int, made: list | None) -> np.random.RandomState:
     generator = np.random.RandomState(0)
     set_legacy_state(generator, _read(content, name, depth + 1), name)
     return generator
 
 
-def _read_random(text: Any, name: str, depth: int) -> random.Random:
+def _read_random(text: Any, name: str, depth: int, made: list | None) -> random.Random:
     generator = random.Random(0)
     set_python_state(generator, _json(text, name), name)
     return generator
@@ -246,20 +390,20 @@ def _json(text: Any, name: str) -> Any:
 
 
 # --- Containers -------------------------------------------------------------------------------------------------------
-def _read_items(content: Any, name: str, depth: int) -> list:
+def _read_items(content: Any, name: str, depth: int, made: list | None) -> list:
     check_form(content, list, name)
-    return [_read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(content)]
+    return [_read(item, f"{name}[{i}]", depth + 1, made) for i, item in enumerate(content)]
 
 
-def _read_set(content: Any, name: str, depth: int) -> set:
-    items = _read_items(content, name, depth)
+def _read_set(content: Any, name: str, depth: int, made: list | None) -> set:
+    items = _read_items(content, name, depth, made)
     if len(set(items)) < len(items):
         raise ValueError(f"{name} is a set that has something twice.")
     return set(items)
 
 
-def _read_deque(content: Any, maxlen: Any, name: str, depth: int) -> deque:
-    items = _read_items(content, name, depth)
+def _read_deque(content: Any, maxlen: Any, name: str, depth: int, made: list | None) -> deque:
+    items = _read_items(content, name, depth, made)
     if maxlen is not None:
         check_number(maxlen, 2**62, f"the length of {name}")
         if len(items) > maxlen:
@@ -267,7 +411,7 @@ def _read_deque(content: Any, maxlen: Any, name: str, depth: int) -> deque:
     return deque(items, maxlen)
 
 
-def _read_dict(content: Any, name: str, depth: int) -> dict:
+def _read_dict(content: Any, name: str, depth: int, made: list | None) -> dict:
     check_form(content, [tuple], name)
     contents = {}
     for i, pair in enumerate(content):
@@ -277,12 +421,14 @@ def _read_dict(content: Any, name: str, depth: int) -> dict:
         to_plain(key)  # Raises for types that `keep` allows, such as tensors: they cannot be keys.
         if key in contents:
             raise ValueError(f"{name} has the key {shown(key)} twice.")
-        contents[key] = _read(pair[1], f"{name}[{shown(key)}]", depth + 1)
+        contents[key] = _read(pair[1], f"{name}[{shown(key)}]", depth + 1, made)
     return contents
 
 
 _READERS: dict[str, Callable] = dict(
     bytes=_read_bytes,
+    same=_read_same,
+    view=_read_view,
     array=_read_array,
     scalar=_read_scalar,
     generator=_read_generator,
@@ -295,6 +441,7 @@ _READERS: dict[str, Callable] = dict(
     dict=_read_dict,
     ordered_dict=lambda *args: OrderedDict(_read_dict(*args)),
 )
+_SHARED_KINDS = _READERS.keys() - {"bytes", "same", "scalar", "tuple"}
 
 
 # --- Forms ------------------------------------------------------------------------------------------------------------

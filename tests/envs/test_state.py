@@ -12,7 +12,7 @@ from envs import CountingEnv
 from tiers import processes
 
 from rlpyt.envs.adapters import as_rlpyt
-from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.envs.base import Wrapper, fast_reset, fast_step
 from rlpyt.envs.gym import make
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
@@ -20,7 +20,7 @@ from rlpyt.envs.state import get_state, set_state
 from rlpyt.experiments.envs import make_partial, make_scaled
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.logging.snapshot import serialize
-from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, Reader, Writer, from_plain, to_plain
 
 
 def make_atari(**kwargs):
@@ -100,6 +100,175 @@ def test_what_cannot_be_told_is_none():
     assert get_state(CountingEnv()) is None and get_state(as_rlpyt(MultiEnvWrapper([CountingEnv] * 2))) is None
     with pytest.raises(NotPlain, match="Opaque.world is a builtins.object"):
         env.get_state()
+
+
+GOALS = np.arange(8.0).reshape(4, 2)
+TARGETS = [np.zeros(2), np.ones(2)]
+
+
+class Sharing(gymnasium.Env):
+    """Its attributes are constants, parts of each other, and the same objects under several names."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-np.inf, np.inf, (9,), np.float64), gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.table = np.zeros((3, 2))
+        self.position, self.row = self.table[0], self.table[1:].T[0]
+        self.head = np.zeros(1)
+        self.bodies = [self.head, np.zeros(1)]
+        self.by_name = dict(head=self.bodies[0], all=self.bodies)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.wind = self.np_random
+        self.goal, self.target = GOALS[self.np_random.integers(4)], TARGETS[self.np_random.integers(2)]
+        self.table[:] = self.np_random.normal(size=(3, 2))
+        for body in self.bodies:
+            body[:] = 0
+        self.reward_of = self.calm
+        return self._observation(), {}
+
+    def step(self, action):
+        self.position += self.wind.normal(size=2)
+        self.row[1] += self.np_random.normal()
+        self.by_name["head"][0] += action
+        self.by_name["all"][1] -= 1
+        if self.head > 2:
+            self.reward_of = self.storm
+        return self._observation(), self.reward_of(), bool(self.np_random.random() < 0.1), False, {}
+
+    def calm(self):
+        return 1.0
+
+    def storm(self):
+        return -5.0
+
+    def _observation(self):
+        return np.concatenate([self.table.ravel()[:4], self.head, self.bodies[1], self.goal, self.target[:1]])
+
+
+class Delayed(Wrapper):
+    """Gives every reward one step late."""
+
+    late = 0.0
+
+    def step(self, action):
+        observation, reward, done, info = self.env.step(action)
+        self.late, reward = reward, self.late
+        return observation, reward, done, info
+
+
+def goes_on(make_env, n_before, seeds=(0, 1)):
+    """Check that another environment goes on as the first one does, and return both."""
+    env, other = make_env(), make_env()
+    for e, seed in zip((env, other), seeds):
+        e.seed(seed)
+    observation = np.array(env.reset())
+    other.reset()
+    play(env, observation, n_before, seed=0)
+    state = through_a_file(get_state(env))
+    set_state(other, state)
+    np.testing.assert_equal(play(other, observation.copy(), 60, seed=1), play(env, observation.copy(), 60, seed=1))
+    return env, other
+
+
+@pytest.mark.parametrize("n_before", range(8))
+def test_attributes_share_what_they_shared_and_constants_stay(n_before):
+    constants = GOALS.copy(), [target.copy() for target in TARGETS]
+    _, other = goes_on(lambda: as_rlpyt(Sharing()), n_before, seeds=(n_before, n_before + 100))
+    np.testing.assert_equal((GOALS, TARGETS), constants)
+    own = other.env.unwrapped
+    assert own.wind is own.np_random and own.head is own.bodies[0] is own.by_name["head"] and own.by_name["all"] is own.bodies
+    assert np.shares_memory(own.position, own.table) and np.shares_memory(own.row, own.table)
+
+
+def test_wrappers_without_methods_for_it_save_their_attributes():
+    _, other = goes_on(lambda: Delayed(Delayed(make("Pendulum-v1"))), 5)
+    assert get_state(other).keys() == {"wrapper", "env"}
+    inner = as_rlpyt(TaskOnehotWrapper(Delayed(make("Pendulum-v1")), 0, 2))
+    assert "wrapper" in str(get_state(inner))
+    older = make("Pendulum-v1")
+    older.reset()
+    set_state(other.env, get_state(older))  # The state of a wrapper had no attributes.
+    np.testing.assert_equal(other.env.env.env.unwrapped.state, older.env.unwrapped.state)
+
+
+def test_a_function_that_is_another_one_now_is_an_error():
+    class Switching(Sharing):
+        def reset(self, **kwargs):
+            self.which = partial(min, 3)
+            return super().reset(**kwargs)
+
+    env, other = as_rlpyt(Switching()), as_rlpyt(Switching())
+    env.reset(), other.reset()
+    env.env.unwrapped.which = partial(max, 3)
+    with pytest.raises(ValueError, match="Switching.which was 'builtins:max' when the state was saved, and is 'builtins:min' now"):
+        set_state(other, get_state(env))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_reader_shares_what_the_writer_shared(seed):
+    """Random arrays, of which some are parts of others, in random containers."""
+    rng = np.random.default_rng(seed)
+    arrays = [np.arange(24.0).reshape(4, 6), np.arange(5.0), np.zeros((0, 3))]
+    for _ in range(5):
+        whole = arrays[rng.integers(2)]
+        parts = [whole[1:], whole[::2], whole[::-1], whole.T, whole.reshape(-1)[2:5], whole[..., 1:3], whole, whole.copy()]
+        arrays.append(parts[rng.integers(len(parts))])
+    arrays = [arrays[i] for i in rng.permutation(len(arrays))]
+    generator = np.random.default_rng(seed)
+    values = [arrays[:3], dict(a=arrays[2:5], b=(arrays[5], generator)), deque([arrays[6], generator]), arrays[7], arrays[0]]
+    writer, reader = Writer(values), Reader()
+    plain = through_a_file([writer.write(value, f"value {i}") for i, value in enumerate(values)])
+    back = [reader.read(each, f"value {i}") for i, each in enumerate(plain)]
+
+    def all_of(values):
+        first, by_name, queue, *others = values
+        return [*first, *by_name["a"], by_name["b"][0], queue[0], *others], [by_name["b"][1], queue[1]]
+
+    (old, _), (new, generators) = all_of(values), all_of(back)
+    np.testing.assert_equal(new, old)
+    assert generators[0] is generators[1] and back[0][2] is back[1]["a"][0]
+    for i in range(len(old)):
+        for j in range(i):
+            assert np.shares_memory(old[i], old[j]) == np.shares_memory(new[i], new[j]) and (old[i] is old[j]) == (new[i] is new[j])
+        if old[i].size:
+            old[i].flat[0] = new[i].flat[0] = rng.normal()
+            np.testing.assert_equal(new, old)
+
+
+def test_what_a_reader_cannot_share_is_not_written():
+    whole, loop = np.arange(10), [1]
+    loop.append(loop)
+    for values, why in (([whole[:6], whole[4:]], "shares memory with"), ([whole, whole.view(np.int32)], "shares"), ([loop], "itself")):
+        with pytest.raises(NotPlain, match=why):
+            writer = Writer(values)
+            [writer.write(value, "value") for value in values]
+    apart = [whole[::2], whole[1::2]]  # of an array that is not there: their memory only looks as if it overlapped
+    writer = Writer(apart)
+    np.testing.assert_equal([from_plain(writer.write(each, "value")) for each in apart], apart)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        ("same", 0), ("same", -1), ("same", "0"), ("list", [("same", 0)]), ("list", [("same", 1)]), ("view", []),
+        ("view", [("same", 0), 0, [1], [8]]), ("view", [5, 0, [1], [8]]),
+        *(
+            ("view", [("array", ["<f8", [3], bytes(24)]), offset, shape, strides])
+            for offset, shape, strides in (
+                (0, [4], [8]), (8, [3], [8]), (0, [2], [-8]), (0, [2], [16.0]), (4, [1], [8]), (0, [2], [4]), (-8, [1], [8]),
+                (0, [2**61], [8]), (0, [2, 2], [8]), (0, [-1], [8]), (2**62, [1], [8]), (0, [2**40, 2**40], [0, 0]),
+                (0, [1] * 65, [8] * 65),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_reader_takes_nothing_that_is_damaged(plain):
+    with pytest.raises(ValueError):
+        Reader().read(plain, "value")
+    with pytest.raises(ValueError):
+        from_plain(plain)
 
 
 def test_plain_data_comes_back_with_its_types():

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         return resume_experiment(run_dir, args)
     if args.affinity_code is not None:
         raise ValueError(f"--affinity_code is for experiments, and {run_dir} has no {EXPERIMENT}.")
-    if re.fullmatch(r"run_(\w+)", run_dir.name) is None:
+    if re.fullmatch(r"run_(.+)", run_dir.name) is None:
         if is_wrapped(run_dir) or (run_dir / "trainer.json").exists():
             raise ValueError(
                 f"The command line cannot resume {run_dir}, a run of wrap_experiment or of a Trainer: only its script knows what is "
@@ -129,7 +129,7 @@ def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Ca
     from rlpyt.utils.logging.context import logger_context
 
     text = run_dir.name.removeprefix("run_")
-    run_ID = int(text) if text.isdecimal() else text
+    run_ID = int(text) if text.isdecimal() and str(int(text)) == text else text  # run_01 is another run than run_1.
     own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
     is_open = False
     try:

@@ -108,7 +108,7 @@ def tell_next(runner: Any) -> None:
     commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)
     if runner.is_recorded and may_play(runner.unrecorded) and not missing_modules("video"):
         commands.append(f"rlpyt video {path}")
-    is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes only such directories.
+    is_named = re.fullmatch(r"run_.+", Path(directory).name) is not None  # The command resumes only such directories.
     if runner.is_recorded and not runner.unrecorded and is_named and not runner._launched:
         commands.append(f"rlpyt resume {path}{_options(runner)}")
     show_commands(commands)

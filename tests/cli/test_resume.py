@@ -62,6 +62,15 @@ def test_nothing_of_the_run_is_lost(run_dir, rlpyt):
     assert rlpyt("resume", run_dir, "--n_steps", "768")[0] == 0, "and it goes on from the second part"
 
 
+@pytest.mark.parametrize("run_ID", ["00", "a-b.c"])
+def test_a_run_is_resumed_in_its_own_directory(run_dir, rlpyt, run_ID):
+    """Also one whose ID is no number, or another text of the same number."""
+    own = Path(shutil.copytree(run_dir, run_dir.with_name(f"run_{run_ID}")))
+    assert rlpyt("resume", own, "--n_steps", "256")[0] == 0
+    assert len(rows(own)) > len(rows(run_dir)) and sorted(run_dir.parent.iterdir()) == sorted([run_dir, own])
+    assert "progress.1.csv" not in [path.name for path in run_dir.iterdir()]
+
+
 def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     before = sorted(run_dir.iterdir())
     code, out, _ = rlpyt("resume", run_dir)

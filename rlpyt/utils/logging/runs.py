@@ -58,13 +58,13 @@ def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
 
 def natural(path: Path) -> list:
     """Return a sort key by the parts of a path, with numbers in them by value: run_2 before run_10."""
-    return [[(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
+    return [[(int(text), "") if text.isdecimal() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
 
 
 def variant_dir(run_dir: Path) -> Path:
     """Return the directory of a run without run_<ID>: runs that differ only by their ID share it."""
     run_dir = Path(run_dir).resolve()
-    return run_dir.parent if re.fullmatch(r"run_\w+", run_dir.name) else run_dir
+    return run_dir.parent if re.fullmatch(r"run_.+", run_dir.name) else run_dir
 
 
 def read_params(params_file: Any) -> dict[str, Any]:

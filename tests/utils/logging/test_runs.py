@@ -2,10 +2,11 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
-from rlpyt.utils.logging.runs import find_column, find_runs, has_column, read_columns, read_params, read_settings, variant_dir
+from rlpyt.utils.logging.runs import find_column, find_runs, has_column, natural, read_columns, read_params, read_settings, variant_dir
 
 
 def touch(path):
@@ -35,6 +36,13 @@ def test_where_there_are_none_it_is_said(tmp_path):
 
 def test_the_directory_of_a_variant_is_that_of_its_runs(tmp_path):
     assert variant_dir(tmp_path / "lr1" / "run_3") == tmp_path.resolve() / "lr1" and variant_dir(tmp_path) == tmp_path.resolve()
+    assert variant_dir(tmp_path / "lr1" / "run_a-3.x") == tmp_path.resolve() / "lr1"
+
+
+def test_paths_are_in_the_order_of_the_numbers_in_them():
+    names = ["10²/run_1", "a/run_2", "a/run_10", "a/run_x", "b/run_01"]
+    assert sorted(map(Path, names[::-1]), key=natural) == sorted(map(Path, names), key=natural)
+    assert sorted(map(Path, ["a/run_10", "a/run_2"]), key=natural) == [Path("a/run_2"), Path("a/run_10")]
 
 
 def test_settings_have_dotted_names_and_those_of_a_variant_win(tmp_path):

@@ -346,7 +346,7 @@ class _SearchQueue:
         """Whether a run need not be launched.
 
         It ended just before its launcher was killed, or it was solved at an earlier rung, or it has restarted instead of resuming. It must
-        be launched again if it has left no snapshot.
+        be launched again if it has paused without a snapshot.
         """
         run_dir = self.search.trial_dir(trial) / f"run_{run_ID}"
         reached = reached_in(run_dir, self._settings.rungs[trial.rung])
@@ -484,7 +484,7 @@ def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]
     if status.state == "paused" and not _has_snapshot(run.run_dir):
         return "it has paused without a snapshot, so it could not resume. Let its log keep snapshots (snapshot_mode of the script)"
     after = _first_row(run.run_dir)
-    if status.state in ("paused", "finished") and any(after.get(column) != text for column, text in first_row.items()):
+    if status.state == "paused" and any(after.get(column) != text for column, text in first_row.items()):
         return "it has restarted instead of resuming. Let its script give its runner resume_from=resume_from()"
     return None
 

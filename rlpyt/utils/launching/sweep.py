@@ -50,6 +50,7 @@ from rlpyt.utils.launching.status import (
 )
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL
 from rlpyt.utils.logging.logger import try_to_write
+from rlpyt.utils.logging.runs import PROGRESS, STEPS_COLUMN, find_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.text import CompletedStream, printable
 
@@ -292,10 +293,20 @@ class _Attempt:
         return not self.is_stopped if log is None else is_complete and log != self.log_before
 
     def _is_paused(self) -> bool:
-        """Whether a complete run has reached the steps at which it pauses, but not its end."""
+        """Whether a complete run has reached the steps at which it pauses, but not its end.
+
+        If its end is unknown, it has paused if no further row follows the one in which it got there.
+        """
         status, pause_at = run_status(self.run.run_dir), self.run.pause_at
-        is_there = pause_at is not None and status.steps is not None and status.steps >= pause_at
-        return is_there and (status.n_steps is None or (status.steps or 0) < status.n_steps)
+        if pause_at is None or status.steps is None or status.steps < pause_at:
+            return False
+        if status.n_steps is not None:
+            return status.steps < status.n_steps
+        try:
+            columns = read_columns(self.run.run_dir / PROGRESS)
+            return sum(steps >= pause_at for steps in columns[find_column(columns, STEPS_COLUMN)]) == 1
+        except (OSError, ValueError):
+            return True
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)

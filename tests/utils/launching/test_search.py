@@ -62,6 +62,8 @@ def write(path, text):
     os.replace(path + ".new", path)
 
 
+if do == "train to the end":  # as a Trainer does, which neither pauses nor resumes
+    pause_at, state = 180, dict(rows=[], x=float(run_ID))
 if do == "wait":
     time.sleep(60)
 if do == "kill itself at once":
@@ -78,11 +80,14 @@ while 10 * len(state["rows"]) < min(pause_at, 180):
     state["rows"].append([10 * len(state["rows"]) + 10, "" if do == "no returns" else state["x"]])
     table = [["Diagnostics/CumSteps", "ReturnAverage"], *state["rows"]]
     write(os.path.join(run_dir, "progress.csv"), "".join(f"{a},{b}\\n" for a, b in table))
-    if not (do == "keep nothing" and is_at_fault):
+    if not (do == "keep nothing" and is_at_fault) and do != "train to the end":
         write(snapshot, json.dumps(state))
     if do == "solve" and len(state["rows"]) == 4:
         break
     if do == "kill itself" and len(state["rows"]) == 2 + int(run_ID):
+        os.kill(os.getpid(), 9)
+    if do == "train to the end" and len(state["rows"]) == 4 and not os.path.exists(os.path.join(run_dir, "killed")):
+        open(os.path.join(run_dir, "killed"), "w").close()
         os.kill(os.getpid(), 9)
 """
 
@@ -259,6 +264,14 @@ def test_a_script_that_cannot_resume_stops_the_search_and_fails_no_trial(train, 
     (trial,) = rerun_search(exp_dir).trials
     assert trial.error is None and trial.rung == 2 and trial.scores(1)[2] > 0
     assert [call["begins_at"] for call in calls(exp_dir / "trial_0" / "run_0")] == begins
+
+
+def test_runs_that_train_to_their_end_need_neither_resume_nor_snapshots(train, tmp_path):
+    """They are launched again if they are killed, begin anew, and count with their row at the rung."""
+    found = search(train, tmp_path / "exp", "train to the end", n_trials=3, runs_per_trial=1)
+    assert found.best.rung == 2 and not any(trial.error for trial in found.trials)
+    for run in experiment_status(tmp_path / "exp"):
+        assert run.state == "finished" and run.steps == 180 and [call["begins_at"] for call in calls(run.run_dir)] == [0, 0]
 
 
 def test_a_script_that_cannot_resume_stops_a_search_of_many_trials_at_the_first(train, tmp_path):

@@ -259,6 +259,16 @@ def horizon_of(env: Any) -> int | None:
         return None
 
 
+def truncates_only_at_horizon(env: Any) -> bool:
+    """Return whether an environment says so, see `Env`. What it says does not hold for a wrapper around it that has its own `step`."""
+    for layer in wrapper_chain(env):
+        if "truncates_only_at_horizon" in attributes(layer) or has_all(type(layer), "truncates_only_at_horizon"):
+            return bool(layer.truncates_only_at_horizon)
+        if any(has_all(type(layer), name) for name in ("step", "step_into", "bind_step")):
+            return False
+    return False
+
+
 def time_limit_of(env: Any) -> int | None:
     """Return the largest number of steps that Gymnasium's or classic gym's ``TimeLimit`` allows; None for another environment."""
     return getattr(env, "_max_episode_steps", None)

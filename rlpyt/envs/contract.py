@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, write_observation
+from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, truncates_only_at_horizon, write_observation
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action
@@ -174,7 +174,7 @@ def _check_end(env: Any, done: bool, info: Any, t_episode: int, before: str) -> 
     assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
     horizon = horizon_of(env)
     assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
-    if timeout and CompletedEnv(env).truncates_only_at_horizon:
+    if timeout and truncates_only_at_horizon(env):
         assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
     if horizon is not None and t_episode == horizon:
         assert traj_done, f"The episode continues after its horizon of {horizon} steps."

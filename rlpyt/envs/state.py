@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import FunctionType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -191,10 +192,11 @@ def _kind(name: str, value: Any) -> str | None:
 
 def _name_of(layer: Any, value: Any) -> str:
     """Return the name of a function, method, partial or class; that of one of the layer's own methods begins with a dot."""
-    if getattr(value, "__self__", None) is layer:
+    if isinstance(value, MethodType) and value.__self__ is layer:
         return f".{value.__name__}"
-    value = getattr(value, "func", value)
-    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+    value = value.func if isinstance(value, partial) else value
+    named = value if isinstance(value, (type, FunctionType, BuiltinFunctionType, MethodType)) else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _choose_again(layer: Any, name: str, chosen: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, as_flag, as_number, horizon_of, is_space
+from rlpyt.envs.base import CompletedEnv, as_flag, as_number, horizon_of, is_space, truncates_only_at_horizon
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action
@@ -169,7 +169,7 @@ def _checked_step(env: Any, action: Any) -> tuple:
 def max_timeouts(env: Any, T: int) -> int:
     """Return how many episodes of one environment can be truncated within `T` steps."""
     horizon = horizon_of(env)
-    if CompletedEnv(env).truncates_only_at_horizon and horizon:
+    if truncates_only_at_horizon(env) and horizon:
         return min(T // int(horizon) + 1, T)
     return T
 

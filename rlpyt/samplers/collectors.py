@@ -24,8 +24,9 @@ from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
-from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of
+from rlpyt.utils.text import plural
 
 __all__ = [
     "BaseCollector",
@@ -224,6 +225,11 @@ class TrainingCollector(ResumableCollector):
     def _keep_observation(self, b: int, row: Row, slots: Any, counts: Any) -> None:
         """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""
         if slots is not None:
+            if counts[b] == len(buffer_leaves(slots)[0]):
+                raise ValueError(
+                    f"Environment {self._calls.env_ranks[b]} was truncated more than {plural(counts[b], 'time')} in a batch. It says "
+                    "truncates_only_at_horizon=True, and its horizon allows no more: let it say False."
+                )
             slots[counts[b], b] = row.next_observation[b]
         counts[b] += 1
 

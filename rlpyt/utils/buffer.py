@@ -28,6 +28,7 @@ from rlpyt.utils.collections import (
     NamedTupleSchema,
     fields_of,
     namedarraytuple_like,
+    remade,
 )
 from rlpyt.utils.structures import as_numpy, is_tensor, named_leaves
 from rlpyt.utils.structures import leaves_of as buffer_leaves
@@ -290,9 +291,11 @@ def numpify_buffer(buffer_: Any) -> Any:
 
 
 def cloned(state: Any) -> Any:
-    """Return a copy of nested dictionaries and lists, tensors included."""
+    """Return a copy of nested dictionaries, lists and tuples, tensors included."""
     if isinstance(state, dict):
         return type(state)((key, cloned(value)) for key, value in state.items())
+    if isinstance(state, tuple) and (type(state) is tuple or fields_of(state)):
+        return remade(state, map(cloned, state))
     if isinstance(state, list):
         return [cloned(value) for value in state]
     return state.detach().clone() if is_tensor(state) else state

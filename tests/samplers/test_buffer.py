@@ -5,10 +5,11 @@ from agents_for_tests import RecordingAgent, StructuredAgent
 from envs import CountingEnv
 from tiers import processes
 
-from rlpyt.envs.base import Env, EnvStep
+from rlpyt.envs.base import Env, EnvStep, Wrapper
 from rlpyt.samplers.buffer import build_samples_buffer, get_example_outputs, max_timeouts
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.utils.collections import namedarraytuple
 
@@ -70,6 +71,36 @@ def test_memory_for_final_observations_is_bounded_by_the_horizon_where_nothing_e
     assert max_timeouts(CountingEnv(episode_length=4, end="timeout"), 10) == 3
     assert max_timeouts(CountingEnv(episode_length=400, end="timeout"), 10) == 1
     assert max_timeouts(CountingEnv(episode_length=1, end="timeout"), 10) == 10
+
+
+def test_what_an_environment_says_about_timeouts_does_not_hold_for_a_wrapper_that_steps_otherwise():
+    class Stepping(Wrapper):
+        def step(self, action):
+            return self.env.step(action)
+
+    class Saying(Stepping):
+        truncates_only_at_horizon = True
+
+    env = CountingEnv(episode_length=4, end="timeout")
+    for wrapped, most in (
+        (Wrapper(env), 3),
+        (Stepping(env), 10),
+        (Wrapper(Stepping(env)), 10),
+        (Saying(env), 3),
+        (Stepping(Saying(env)), 10),
+    ):
+        assert max_timeouts(wrapped, 10) == most
+
+
+def test_more_timeouts_than_an_environment_says_are_an_error_that_says_so():
+    class Wrong(Wrapper):
+        truncates_only_at_horizon, horizon = True, 100
+
+    sampler = SerialSampler(lambda: Wrong(CountingEnv(episode_length=4, end="timeout")), {}, batch_T=20, batch_B=2)
+    sampler.initialize(RecordingAgent(), seed=0, bootstrap_value=True)
+    with pytest.raises(ValueError, match="Environment 0 was truncated more than 1 time in a batch. It says truncates_only_at"):
+        for i in range(3):
+            sampler.obtain_samples(i)
 
 
 def test_optional_fields_may_be_missing():

@@ -2,7 +2,7 @@ import gc
 import multiprocessing
 import os
 import pickle
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from rlpyt.utils.buffer import (
     buffer_method,
     buffer_to,
     build_array,
+    cloned,
     get_leading_dims,
     np_mp_array,
     np_mp_array_spawn,
@@ -148,3 +149,15 @@ def test_memory_begins_at_aligned_addresses(share_memory):
     """The last bits of torch's products can depend on it, and a run gets other memory each time."""
     for n in range(1, 30):
         assert build_array(np.float32(0), (n, 3), share_memory).ctypes.data % 64 == 0
+
+
+def test_clones_share_no_tensor_with_the_original():
+    Pair = namedtuple("Pair", "a b")
+    tensors = [torch.zeros(2) for _ in range(4)]
+    state = dict(a=(tensors[0], 1), b=[tensors[1], Pair(tensors[2], OrderedDict(c=tensors[3]))], d=torch.Size([2, 3]), e="text")
+    clone = cloned(state)
+    for tensor in tensors:
+        tensor += 1
+    found = [clone["a"][0], clone["b"][0], clone["b"][1].a, clone["b"][1].b["c"]]
+    assert not any(tensor.any() for tensor in found) and clone["a"][1] == 1 and type(clone["b"][1].b) is OrderedDict
+    assert type(clone["d"]) is torch.Size and clone["d"] == state["d"] and clone["e"] == "text"

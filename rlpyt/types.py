@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -288,6 +288,7 @@ class CompletedAgent(Completed):
         update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it has none.
         normalizes_observations: whether it has such statistics now, if it has the method.
         update_target: moves target networks towards the models, or copies the models without an argument; None if the agent has none.
+        initial_model_state_dict: parameters that the agent began with, those of target networks included; None for new ones.
     """
 
     clip_actions: bool = False
@@ -298,6 +299,7 @@ class CompletedAgent(Completed):
     update_obs_rms: Callable[[Any], None] | None = None
     normalizes_observations: bool = True
     update_target: Callable[..., None] | None = None
+    initial_model_state_dict: Mapping[str, Any] | None = None
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Prepare to act. The default does nothing."""

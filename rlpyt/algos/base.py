@@ -42,10 +42,13 @@ def normalization_of(agent: Any) -> Callable[[Any], None] | None:
 
 
 def start_targets(agent: Any) -> None:
-    """Copy an agent's models to its target networks, if it has any. Before learning begins, only statistics of observations differ."""
-    update_target = CompletedAgent(agent).update_target
-    if update_target is not None:
-        update_target()
+    """Copy an agent's models to its target networks, if it has any. Before learning begins, only statistics of observations differ.
+
+    Target networks that the agent was given stay as they are: they may be others.
+    """
+    completed = CompletedAgent(agent)
+    if completed.update_target is not None and completed.initial_model_state_dict is None:
+        completed.update_target()
 
 
 class RlAlgorithm(Recorded):

@@ -30,7 +30,7 @@ class CompositePgAgent(GaussianPgAgent):
     action as a vector, one-hot where it is discrete. Environments get real numbers rescaled and clipped as by `GaussianPgAgent`.
     """
 
-    model_arguments: Sequence[str] = ("observation_shape", "distribution")
+    model_arguments: Sequence[str] = ("observation_shape", "distribution", "n_observations")
 
     distribution: Any
 

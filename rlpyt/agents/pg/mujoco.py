@@ -10,7 +10,7 @@ from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 class MujocoMixin:
     """Gives the model observation_shape and action_size."""
 
-    model_arguments: Sequence[str] = ("observation_shape", "action_size")
+    model_arguments: Sequence[str] = ("observation_shape", "action_size", "n_observations")
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlpyt.agents.base import MODEL_METHODS, BaseAgent, set_training
@@ -17,6 +18,7 @@ from rlpyt.models.qpg.lstm import QpgLstm
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, parameters_of, unwrap_ddp, update_state_dict
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import arguments_of, needs, save__init__args, takes
 from rlpyt.utils.settings import ArgumentsFor, checked
@@ -48,7 +50,7 @@ class QpgAgent(BaseAgent):
     target_names: Mapping[str, str]
     settings_names: Mapping[str, tuple[str, str]] = {}
     hidden_sizes: Sequence[int]
-    model_arguments = ("observation_shape", "action_size")
+    model_arguments = ("observation_shape", "action_size", "n_observations")
     takes_actions = BOUNDED_VECTOR
 
     min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; shared, because workers may start before it is known.
@@ -99,13 +101,16 @@ class QpgAgent(BaseAgent):
         A class takes it, too, if it passes ``**kwargs`` on to a base class that does.
         """
         takes_it = callable(self.ModelCls) and "output_max" in arguments_of(self.ModelCls) and "output_max" not in self.model_kwargs
-        return {"output_max": float(self.env_spaces.action.high[0])} if takes_it else {}
+        return {"output_max": largest_action(self.env_spaces.action)} if takes_it else {}
 
     def make_models(self) -> None:
         """Extend the base class by Q-functions, further models and target networks."""
         super().make_models()
         for attribute, (cls_name, kwargs_name) in self.settings_names.items():
-            setattr(self, attribute, getattr(self, cls_name)(**self.env_model_kwargs, **getattr(self, kwargs_name)))
+            Cls, of_env = getattr(self, cls_name), dict(self.env_model_kwargs)
+            if not takes(Cls, "n_observations"):
+                of_env.pop("n_observations", None)
+            setattr(self, attribute, Cls(**of_env, **getattr(self, kwargs_name)))
         for attribute, target in self.target_names.items():
             setattr(self, target, copy.deepcopy(getattr(self, attribute)).requires_grad_(False).eval())
         self._arrange()
@@ -200,6 +205,16 @@ class QpgAgent(BaseAgent):
                 return
             self._targets = [p for _, target in pairs for p in target.parameters()], [p for model, _ in pairs for p in model.parameters()]
         torch._foreach_lerp_(*self._targets, float(tau))
+
+
+def largest_action(action_space: Any) -> float:
+    """Return the largest float32 number that is in a space with the same bounds -a and a for all components.
+
+    If the environment's bounds are float64, the nearest float32 number may be outside: 0.1 is larger in float32.
+    """
+    largest, clip = np.float32(action_space.high[0]), CompletedSpace(action_space).clip
+    is_inside = clip is None or float(largest) <= float(np.asarray(clip(action_space.high)).flat[0])
+    return float(largest if is_inside else np.nextafter(largest, np.float32(0)))
 
 
 def check_spaces(agent: QpgAgent, env_spaces: EnvSpaces) -> None:

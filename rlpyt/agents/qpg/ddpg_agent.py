@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep
-from rlpyt.agents.qpg.base import QpgAgent
+from rlpyt.agents.qpg.base import QpgAgent, largest_action
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel
 from rlpyt.models.utils import unwrap_ddp
@@ -90,7 +90,7 @@ class DdpgAgent(QpgAgent):
     def make_distribution(self, action_space: Any) -> None:
         """Gaussian noise; actions are clipped at their bounds."""
         self.distribution = Gaussian(
-            dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=float(action_space.high[0])
+            dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=largest_action(action_space)
         )
 
     def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -172,7 +172,7 @@ class DiscreteSacAgent(EnsembleAgent):
 
     discrete = True
     hidden_sizes = (256, 256)
-    model_arguments = ("observation_shape", "output_size")
+    model_arguments = ("observation_shape", "output_size", "n_observations")
     takes_actions = ONE_NUMBER
 
     @checked(without=("n_quantiles",))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import MODEL_METHODS
+from rlpyt.agents.qpg.base import largest_action
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import BoundedPiMlpModel, VMlpModel
@@ -58,7 +59,7 @@ class IqlAgent(SacAgent):
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, clipped at the bounds."""
         self.distribution = Gaussian(
-            dim=action_space.shape[0], clip=float(action_space.high[0]), min_std=math.exp(MIN_LOG_STD), max_std=math.exp(MAX_LOG_STD)
+            dim=action_space.shape[0], clip=largest_action(action_space), min_std=math.exp(MIN_LOG_STD), max_std=math.exp(MAX_LOG_STD)
         )
 
     def v(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentStep
-from rlpyt.agents.qpg.base import QpgAgent
+from rlpyt.agents.qpg.base import QpgAgent, largest_action
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import PiMlpModel, after_targets
 from rlpyt.models.utils import parameters_of
@@ -70,7 +70,7 @@ class SquashedGaussianAgent(QpgAgent):
 
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, squashed to `action_squash`."""
-        largest = float(action_space.high[0])
+        largest = largest_action(action_space)
         squash = largest if self.action_squash == AUTO else self.action_squash
         if squash is not None and not math.isclose(squash, largest, rel_tol=1e-5):
             logger.warn(

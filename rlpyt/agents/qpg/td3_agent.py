@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.qpg.base import largest_action
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.utils.quick_args import save__init__args
@@ -61,7 +62,7 @@ class Td3Agent(DdpgAgent):
             dim=action_space.shape[0],
             std=self.target_noise_std,
             noise_clip=self.target_noise_clip,
-            clip=float(action_space.high[0]),
+            clip=largest_action(action_space),
         )
 
     def q(  # type: ignore[override]

@@ -79,10 +79,11 @@ class MlpCompositeFfModel(Model):
         init_log_std: float = 0.0,
         *,
         orthogonal_init: bool = False,
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.pi = DistributionHead(self.mlp.output_size, distribution, init_log_std)
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
@@ -123,10 +124,11 @@ class MlpCompositeLstmModel(Model):
         rnn: str = "lstm",
         *,
         orthogonal_init: bool = False,
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.lstm = make_rnn(rnn, self.mlp.output_size, distribution.dim, lstm_size)
         self.pi = DistributionHead(lstm_size, distribution, init_log_std)

@@ -27,9 +27,10 @@ class NormalizingModel(Model):
         normalize_observation: bool = False,
         norm_obs_clip: float = 10,
         norm_obs_var_clip: float = 1e-6,
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self._obs_ndim = len(observation_shape)
         self.normalize_observation = normalize_observation
         self.norm_obs_clip = norm_obs_clip

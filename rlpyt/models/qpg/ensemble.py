@@ -167,9 +167,10 @@ class QEnsembleModel(Model):
         dropout: float = 0.0,
         layer_norm: bool = False,
         batch_renorm: bool = False,
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self.output_shape = tuple(size for size in (output_size, n_quantiles) if size is not None)
         sizes = [256, 256] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
         sizes = [self.observation.size + (action_size or 0), *sizes]

@@ -43,9 +43,10 @@ class QpgLstm(Model):
         lstm_size: int = 64,
         head_size: Sequence[int] | int = 128,
         rnn: str = "lstm",
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
         self.lstm = make_rnn(rnn, self.mlp.output_size, action_size, lstm_size)
         self.head = MlpModel(lstm_size + self.observation.size + takes_action * action_size, head_size, output_size)

@@ -34,9 +34,10 @@ class QpgMlp(Model):
         output_size: int,
         action_size: int = 0,
         batch_renorm: bool = False,
+        n_observations: int | None = None,
     ) -> None:
         super().__init__()
-        self.observation = ObservationVector(observation_shape)
+        self.observation = ObservationVector(observation_shape, n_observations)
         self._obs_ndim = len(observation_shape)
         mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
         self.mlp: torch.nn.Module = with_batch_renorm(mlp) if batch_renorm else mlp
@@ -86,9 +87,14 @@ class MuMlpModel(QpgMlp):
     uses_prev_action = False
 
     def __init__(
-        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        action_size: int,
+        output_max: float = 1,
+        n_observations: int | None = None,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, action_size)
+        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations)
         self._output_max = output_max
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
@@ -107,9 +113,14 @@ class PiMlpModel(QpgMlp):
     uses_prev_action = False
 
     def __init__(
-        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, batch_renorm: bool = False
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        action_size: int,
+        batch_renorm: bool = False,
+        n_observations: int | None = None,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, 2 * action_size, batch_renorm=batch_renorm)
+        super().__init__(observation_shape, hidden_sizes, 2 * action_size, batch_renorm=batch_renorm, n_observations=n_observations)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """mean and log_std, both [T,B,action_size]."""
@@ -127,9 +138,14 @@ class BoundedPiMlpModel(PiMlpModel):
     uses_prev_action = False
 
     def __init__(
-        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        action_size: int,
+        output_max: float = 1,
+        n_observations: int | None = None,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, action_size)
+        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations)
         self._output_max = output_max
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,9 +165,14 @@ class PiCategoricalMlpModel(QpgMlp):
     uses_prev_action = False
 
     def __init__(
-        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, batch_renorm: bool = False
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        output_size: int,
+        batch_renorm: bool = False,
+        n_observations: int | None = None,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, output_size, batch_renorm=batch_renorm)
+        super().__init__(observation_shape, hidden_sizes, output_size, batch_renorm=batch_renorm, n_observations=n_observations)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Logarithms of probabilities [T,B,output_size]."""
@@ -164,8 +185,14 @@ class QofMuMlpModel(QpgMlp):
 
     uses_prev_action = False
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
-        super().__init__(observation_shape, hidden_sizes, 1, action_size)
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        action_size: int,
+        n_observations: int | None = None,
+    ) -> None:
+        super().__init__(observation_shape, hidden_sizes, 1, action_size, n_observations=n_observations)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor) -> torch.Tensor:
         """Q [T,B]."""
@@ -182,8 +209,14 @@ class VMlpModel(QpgMlp):
 
     uses_prev_action = False
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int | None = None) -> None:
-        super().__init__(observation_shape, hidden_sizes, 1)
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        hidden_sizes: Sequence[int] | int | None,
+        action_size: int | None = None,
+        n_observations: int | None = None,
+    ) -> None:
+        super().__init__(observation_shape, hidden_sizes, 1, n_observations=n_observations)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """V [T,B]."""

@@ -177,3 +177,24 @@ def test_an_agent_tells_whether_it_normalizes_observations(normalize):
     agent.initialize(env.spaces)
     assert agent.normalizes_observations == normalize
     assert (normalization_of(agent) is not None) == normalize
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_target_networks_that_were_given_stay_when_the_first_statistics_are_there(is_given):
+    """New target networks get the statistics of the models."""
+    run = runner("DQN", 64, normalize=True, target_update_interval=10**6)
+    if is_given:
+        first = runner("DQN", 32, normalize=True).agent
+        first.initialize(make_guess().spaces)
+        given = first.state_dict()
+        with torch.no_grad():
+            for name, x in given["target"].items():
+                x.add_(1) if "weight" in name else None
+        run.agent.initial_model_state_dict = given
+    run.train()
+    target = run.agent.state_dict()["target"]
+    assert run.algo.update_counter > 0
+    if is_given:
+        assert all(torch.equal(target[name], x) for name, x in given["target"].items())
+    else:
+        assert run.agent.target_model.obs_rms.count > 0

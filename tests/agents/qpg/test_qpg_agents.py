@@ -1,22 +1,32 @@
 import copy
 import multiprocessing as mp
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from tiers import start_methods
 
 from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.pg.composite import MlpCompositeFfAgent, MlpCompositeLstmAgent
+from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
+from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import MAX_LOG_STD, MIN_LOG_STD, SacAgent
+from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.mlp import ObservationVector
 from rlpyt.models.qpg.mlp import MuMlpModel, PiMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.quick_args import arguments_of
 
 SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), FloatBox(-2, 2, (3,)))
 AGENTS = {"ddpg": DdpgAgent, "td3": Td3Agent, "sac": SacAgent, "sac_v": SacVAgent}
@@ -553,3 +563,55 @@ def test_data_parallel_training_changes_neither_values_nor_gradients_nor_the_sta
         agent.step(*batch)
     finally:
         torch.distributed.destroy_process_group()
+
+
+# --- Spaces -----------------------------------------------------------------------------------------------------------
+CONTINUOUS = {
+    **AGENTS, "iql": IqlAgent, "ensemble": EnsembleSacAgent, "sac_lstm": SacLstmAgent, "td3_lstm": Td3LstmAgent,
+    "mujoco": MujocoFfAgent, "mujoco_lstm": MujocoLstmAgent,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*CONTINUOUS, "discrete_sac", "composite", "composite_lstm"])
+def test_an_observation_that_is_one_of_n_integers_is_encoded_one_hot(name):
+    """All networks of the agent have a weight for each of them."""
+    Agent = {**CONTINUOUS, "discrete_sac": DiscreteSacAgent, "composite": MlpCompositeFfAgent, "composite_lstm": MlpCompositeLstmAgent}[
+        name
+    ]
+    agent, n = Agent(), 7
+    agent.initialize(
+        EnvSpaces(IntBox(0, n), IntBox(0, 4) if name in ("discrete_sac", "composite", "composite_lstm") else FloatBox(-1, 1, (2,)))
+    )
+    vectors = [m for model in agent.named_models().values() for m in model.modules() if isinstance(m, ObservationVector)]
+    assert vectors and all(vector.n_values == vector.size == n for vector in vectors)
+
+
+def test_models_of_ones_own_need_not_know_how_many_observations_there_are():
+    class Q(QofMuMlpModel):
+        def __init__(self, observation_shape, action_size, hidden_sizes=(8,)):
+            super().__init__(observation_shape, list(hidden_sizes), action_size)
+
+    agent = SacAgent(QModelCls=Q)
+    agent.initialize(EnvSpaces(IntBox(0, 7), FloatBox(-1, 1, (2,))))
+    assert agent.model.observation.n_values == 7 and agent.q1_model.observation.n_values is None
+
+
+@pytest.mark.parametrize("name", [name for name in CONTINUOUS if not name.startswith("mujoco")])
+@pytest.mark.parametrize("high, dtype", [(0.1, "float64"), (0.7, "float64"), (0.1, "float32"), (1.0, "float64")])
+def test_the_largest_actions_are_inside_of_bounds_in_double_precision(name, high, dtype):
+    """0.1 is larger in float32 than in float64."""
+    space = gymnasium.spaces.Box(-high, high, (2,), np.dtype(dtype).type)
+    agent = CONTINUOUS[name](**(dict(action_squash="auto") if "action_squash" in arguments_of(CONTINUOUS[name]) else {}))
+    action_space = GymSpaceWrapper(space, 0, "action", True)
+    agent.initialize(EnvSpaces(FloatBox(-1, 1, (4,)), action_space))
+    with torch.no_grad():
+        for parameter in agent.model.parameters():
+            parameter.mul_(1000)
+    largest = 0.0
+    for mode in (agent.eval_mode, agent.sample_mode):
+        mode(10**6)
+        for _ in range(20):
+            action = agent.step(torch.randn(4), torch.zeros(2), torch.zeros(())).action
+            assert space.contains(action_space.revert(action.numpy()))
+            largest = max(largest, action.abs().max().item())
+    assert largest == pytest.approx(high, rel=1e-6)

@@ -68,7 +68,7 @@ def report(run_dir, seconds):
     """Say how it went, and draw the learning curve."""
     with open(f"{run_dir}/progress.csv") as file:
         last = list(csv.DictReader(file))[-1]
-    mean_return = float(last["ReturnAverage"])
+    mean_return = float(last.get("ReturnAverage") or "nan")  # It is missing if no episode has ended yet.
     n_episodes = min(100, int(float(last["Diagnostics/CumCompletedTrajs"])))
     verdict = "Solved" if mean_return >= SOLVED else "Not solved yet"
     print(f"\n{verdict}: mean return {mean_return:.1f} over the last {n_episodes} episodes (solved means {SOLVED}), after {seconds:.0f} s.")

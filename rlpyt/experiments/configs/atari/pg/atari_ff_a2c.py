@@ -24,4 +24,5 @@ configs = {
     "0": base,
     "low_lr": variant(base, algo=dict(learning_rate=4e-4)),
     "2gpu": variant(base, sampler=dict(batch_B=16)),  # in each of two processes
+    "pong_2M": variant(base, runner=dict(n_steps=2e6, log_interval_steps=1e5)),
 }

@@ -18,7 +18,7 @@ from rlpyt.spaces.parts import composite_of, integers_of, leaf_spaces
 from rlpyt.spaces.rescaling import has_same_bounds
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import takes
+from rlpyt.utils.quick_args import arguments_of
 
 # Kinds of action spaces for which there are agents.
 DISCRETE = "one of 0 to n - 1"
@@ -191,7 +191,7 @@ def _n_observations(agent: Any, env_spaces: EnvSpaces) -> int | None:
     """Return n if an observation is one of n integers from 0, and the model takes it by this name, else None."""
     space = CompletedSpace(env_spaces.observation)
     is_choice = len(space.shape) == 0 and space.low in (None, 0)
-    return space.n if is_choice and takes(agent.ModelCls, "n_observations") else None
+    return space.n if is_choice and "n_observations" in arguments_of(agent.ModelCls) else None
 
 
 _MODEL_ARGUMENTS = {

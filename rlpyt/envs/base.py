@@ -202,7 +202,6 @@ class CompletedEnv(Completed):
 
     Attributes:
         horizon: largest number of steps in an episode; None if unknown.
-        truncates_only_at_horizon: as in `Env`.
         unwrapped: the innermost environment; None if the environment does not name it.
         spec: what registered or described environments tell about themselves; None for others.
         render: method that returns a picture; None without one.
@@ -217,7 +216,6 @@ class CompletedEnv(Completed):
     """
 
     horizon: int | None = None
-    truncates_only_at_horizon: bool = False
     unwrapped: Any = None
     spec: Any = None
     render: Callable[[], Any] | None = None

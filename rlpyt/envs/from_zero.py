@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import EnvSpaces, EnvStep, Wrapper, fast_step
+from rlpyt.envs.base import EnvSpaces, EnvStep, Wrapper, fast_step, truncates_only_at_horizon
 from rlpyt.spaces.composite import Composite, child_seeds
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.spaces.parts import composite_of
@@ -30,6 +30,11 @@ class FromZero(Wrapper):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.action_space, self._shift = _from_zero(env.action_space)
+
+    @property
+    def truncates_only_at_horizon(self) -> bool:
+        """As the environment inside, since steps are its own."""
+        return truncates_only_at_horizon(self.env)
 
     @property
     def spaces(self) -> EnvSpaces:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -14,7 +15,7 @@ import numpy as np
 
 from rlpyt.envs.base import StatefulEnv, has_state
 from rlpyt.utils.misc import attributes, has_all
-from rlpyt.utils.plain import NotPlain, Reader, Writer, check_form, from_plain, shown, to_plain
+from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, check_form, from_plain, share_with, shown, to_plain
 
 # Classes, by name, of attributes that need no saving: they never change, or only display the environment.
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
@@ -104,14 +105,16 @@ def _content_of(entry: Any, kind: str, where: str) -> Any:
     return entry[1]
 
 
-def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> None:
-    """Restore one entry of the result of `_attributes`."""
+def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
+    """Restore one entry of the result of `_attributes`; return (value,) if it is the value of an attribute, still to be assigned."""
     where = f"{type(layer).__qualname__}.{name}"
     of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
     if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
         raise ValueError(f"{where} is no attribute that has a state.")
     present = attributes(layer).get(name)
     kind = _kind(name, present)
+    if kind in ("plain", "name") and isinstance(entry, tuple) and entry[:1] in (("plain",), ("name",)):
+        kind = entry[0]  # It may have been a number or None, and be a method now, or the other way round.
     content = _content_of(entry, kind or "plain", where)
     if kind == "mujoco":
         _set_mujoco_state(layer.model, layer.data, content)
@@ -127,7 +130,8 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> None:
     elif kind is None:
         raise ValueError(f"{where} is no attribute that has a state.")
     else:
-        _assign(layer, name, reader.read(content, where))
+        return (reader.read(content, where),)
+    return None
 
 
 def _layers(env: Any) -> list:
@@ -169,11 +173,17 @@ def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
 
 def _set_attributes(layers: Sequence[Any], states: list) -> None:
     """Restore the result of `_attributes`."""
-    reader = Reader()
+    reader, values = Reader(), []
     for layer, saved in zip(layers, states, strict=True):
         check_form(saved, dict, type(layer).__qualname__)
         for name, entry in saved.items():
-            _set_attribute(layer, name, entry, reader)
+            done = _set_attribute(layer, name, entry, reader)
+            if done is not None:
+                values.append((layer, name, done[0]))
+    present = [attributes(layer).get(name) for layer, name, _ in values]
+    apart = arrays_apart(present) | arrays_apart([value for *_, value in values])
+    for layer, name, value in values:
+        _assign(layer, name, value, apart)
 
 
 def _kind(name: str, value: Any) -> str | None:
@@ -201,53 +211,74 @@ def _name_of(layer: Any, value: Any) -> str:
 
 def _choose_again(layer: Any, name: str, chosen: Any) -> None:
     """Set an attribute to one of the layer's own methods, if it is another one; ValueError for other functions and classes."""
-    where = f"{type(layer).__qualname__}.{name}"
+    where, present = f"{type(layer).__qualname__}.{name}", attributes(layer).get(name)
     check_form(chosen, str, where)
-    if chosen == _name_of(layer, attributes(layer)[name]):
+    is_named = _kind(name, present) == "name"
+    if is_named and chosen == _name_of(layer, present):
         return
     method = chosen.removeprefix(".")
     if not (chosen.startswith(".") and not method.startswith("__") and isinstance(getattr(type(layer), method, None), FunctionType)):
+        now = repr(_name_of(layer, present)) if is_named else shown(present)
         raise ValueError(
-            f"{where} was {shown(chosen)} when the state was saved, and is {_name_of(layer, attributes(layer)[name])!r} now. If it "
-            "changes, define get_state and set_state, or use methods of the class."
+            f"{where} was {shown(chosen)} when the state was saved, and is {now} now. If it changes, define get_state and set_state, or "
+            "use methods of the class."
         )
     setattr(layer, name, getattr(layer, method))
 
 
-def _assign(layer: Any, name: str, value: Any) -> None:
-    """Set an attribute. An array in memory that is not numpy's, such as a simulator's, is written in place.
+def _assign(layer: Any, name: str, value: Any, apart: set[int]) -> None:
+    """Set an attribute. Write an array in place, because others than attributes may hold it, such as a simulator or an object inside.
 
-    Other arrays are replaced: the present one may be a constant of the environment's module, or a part of one.
+    But replace it if it may be a constant, or a part of one: if a class of the layer, or the module of one, holds it. And replace it if it
+    shares memory with another attribute, or did when the state was saved.
+
+    Args:
+        apart: ids of the arrays, present and saved ones, that share nothing.
     """
     present = attributes(layer).get(name)
-    if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable and _is_of_others(present):
-        if (present.shape, present.dtype) == (value.shape, value.dtype):
+    is_same = isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable
+    if is_same and (present.shape, present.dtype) == (value.shape, value.dtype) and {id(present), id(value)} <= apart:
+        if not share_with(present, _constants_of(type(layer))):
             present[...] = value
             return
     setattr(layer, name, value)
 
 
-def _is_of_others(array: np.ndarray) -> bool:
-    """Whether the memory of an array is not numpy's."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array.base is not None
+def _constants_of(cls: type) -> list[Any]:
+    """Return what the classes of an environment, and their modules, hold."""
+    modules = (sys.modules.get(base.__module__) for base in cls.__mro__)
+    return [*(dict(vars(base)) for base in cls.__mro__), *(dict(vars(module)) for module in modules if module is not None)]
+
+
+# What an environment may read before its next step, and what belongs to the step before: a new forward pass would compute it anew.
+_DERIVED = (
+    *("xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com"),
+    *("cinert", "cvel", "cacc", "cfrc_int", "cfrc_ext", "qacc", "qfrc_actuator", "qfrc_constraint", "actuator_force", "sensordata"),
+)
 
 
 def _mujoco_state(model: Any, data: Any) -> Any:
-    """Return everything that determines the next step: positions, velocities, actuators, controls, warm start, time."""
+    """Return everything that determines the next step: positions, velocities, actuators, controls, warm start, time. And what it shows."""
     import mujoco
 
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     state = np.empty(mujoco.mj_stateSize(model, kind))
     mujoco.mj_getState(model, data, state, kind)
-    return to_plain(state)
+    return to_plain(dict(state=state, **{name: np.array(getattr(data, name)) for name in _DERIVED}))
 
 
 def _set_mujoco_state(model: Any, data: Any, state: Any) -> None:
     import mujoco
 
-    mujoco.mj_setState(model, data, from_plain(state, "The state of MuJoCo"), mujoco.mjtState.mjSTATE_INTEGRATION)
+    saved = from_plain(state, "The state of MuJoCo")
+    saved = dict(state=saved) if isinstance(saved, np.ndarray) else saved  # Older states have nothing else.
+    check_form(saved, dict(state=np.ndarray), "The state of MuJoCo")
+    mujoco.mj_setState(model, data, saved["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
     warm_start = data.qacc_warmstart.copy()
-    mujoco.mj_forward(model, data)  # Compute derived values, such as the positions of bodies.
+    mujoco.mj_forward(model, data)  # Compute derived values that were not saved.
     data.qacc_warmstart[:] = warm_start
+    for name in saved.keys() & {*_DERIVED}:
+        array = getattr(data, name)
+        if np.shape(saved[name]) != array.shape:
+            raise ValueError(f"The state of MuJoCo has {name} of shape {np.shape(saved[name])}, and the model needs {array.shape}.")
+        array[...] = saved[name]

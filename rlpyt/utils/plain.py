@@ -13,7 +13,7 @@ import json
 import math
 import random
 import re
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ _BIT_GENERATORS = {
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _SHARED = (np.ndarray, list, dict, OrderedDict, set, deque, *_GENERATORS)  # What changes: it matters whether two of these are one object.
 _HARDEST = 10_000  # solutions to try, to find out whether two arrays share memory
+_LARGEST_ROOT = 2**24  # bytes of an array that is saved only because parts of it are
 _NO_BYTES = ""  # What stands for b"" in plain data. `torch.load` refuses b"", because pickle writes it as a call of `bytes`.
 _DTYPE = re.compile(r"[<>|]([biufc][0-9]{1,2}|[SU][0-9]{1,9})")
 _MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy
@@ -113,6 +114,25 @@ class Reader:
         return _read(plain, name, 0, self._made)
 
 
+def arrays_apart(values: Iterable[Any]) -> set[int]:
+    """Return the ids of the arrays, among objects and in their containers, that are there once and share memory with no other one."""
+    counts: Counter = Counter()
+    arrays: dict[int, np.ndarray] = {}
+    for array in _arrays_in(values):
+        counts[id(array)] += 1
+        arrays[id(array)] = array
+    views = _views_in(arrays, is_exact=True)
+    sharing = {*views, *(id(view.of) for view in views.values())}
+    if any(view.of is None for view in views.values()):
+        sharing = {*arrays}
+    return {key for key, count in counts.items() if count == 1} - sharing
+
+
+def share_with(array: np.ndarray, values: Iterable[Any]) -> bool:
+    """Return whether an array may share memory with arrays among objects and in their containers."""
+    return any(np.may_share_memory(array, other) for other in _arrays_in(values))
+
+
 class _View(NamedTuple):
     """An array that is a part of another one, without gaps and of the same dtype, from a byte on; `of` is None if that cannot be told."""
 
@@ -133,25 +153,47 @@ def _arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
 
 
 def _views_among(arrays: Mapping[int, np.ndarray]) -> dict[int, _View]:
-    """Return, by their ids, the arrays that share memory with earlier ones; those at lower addresses and larger ones are earlier."""
+    """Return, by their ids, the arrays that share memory with earlier ones; those at lower addresses and larger ones are earlier.
+
+    Each is a view of an earlier one that contains it. If there is none, both are views of the array that they are parts of.
+    """
+    views = _views_in(arrays, is_exact=False)
+    roots = (_root_of(arrays[key]) for key, view in views.items() if view.of is None)
+    all_arrays = {**arrays, **{id(root): root for root in roots if root.nbytes <= _LARGEST_ROOT}}
+    return views if all(view.of is not None for view in views.values()) else _views_in(all_arrays, is_exact=True)
+
+
+def _views_in(arrays: Mapping[int, np.ndarray], is_exact: bool) -> dict[int, _View]:
+    """Return the views among arrays, `of` None where no array contains them.
+
+    Unless `is_exact`, parts of one array whose addresses overlap count as sharing memory, also if they have no element in common.
+    """
     bounds = {key: byte_bounds(array) for key, array in arrays.items() if array.size}
     views: dict[int, _View] = {}
     before: list[int] = []  # arrays whose memory ends behind the start of the next one
     for key in sorted(bounds, key=lambda key: (bounds[key][0], -bounds[key][1], not arrays[key].flags.c_contiguous)):
         array, (low, high) = arrays[key], bounds[key]
         before = [other for other in before if bounds[other][1] > low]
-        sharing = [other for other in before if _share_memory(arrays[other], array)]
-        for other in sharing:
-            of, offset = arrays[other], array.__array_interface__["data"][0] - bounds[other][0]
-            is_regular = not any(step % array.itemsize for step in (offset, *array.strides))
-            if of.flags.c_contiguous and high <= bounds[other][1] and of.dtype == array.dtype and is_regular:
-                views[key] = _View(of, offset)
-                break
+        address = array.__array_interface__["data"][0]
+        for other in before:
+            of, offset = arrays[other], address - bounds[other][0]
+            if of.flags.c_contiguous and high <= bounds[other][1] and of.dtype == array.dtype:
+                if not any(step % array.itemsize for step in (offset, *array.strides)):
+                    views[key] = _View(of, offset)
+                    break
         else:
-            if sharing:
+            root = _root_of(array)
+            if any((not is_exact and _root_of(arrays[other]) is root) or _share_memory(arrays[other], array) for other in before):
                 views[key] = _View(None)
         before.append(key)
     return views
+
+
+def _root_of(array: np.ndarray) -> np.ndarray:
+    """Return the array that an array is a part of, or itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
@@ -288,9 +330,13 @@ def _read_view(content: Any, name: str, depth: int, made: list | None) -> np.nda
     check_form(shape, [NATURAL], f"the shape of {name}")
     check_form(strides, [int], f"the strides of {name}")
     check_number(offset, 2**62, f"the offset of {name}")
-    if len(shape) != len(strides) or len(shape) > _MOST_DIMENSIONS or any(step % of.itemsize for step in (offset, *strides)):
+    spans = [step * (size - 1) for size, step in zip(shape, strides)]  # in Python's integers, because numpy's may overflow
+    low, high = (offset + sum(end(span, 0) for span in spans) for end in (min, max))
+    is_inside = 0 <= low and high + of.itemsize <= of.nbytes and of.flags.c_contiguous
+    is_regular = len(shape) == len(strides) <= _MOST_DIMENSIONS and not any(step % of.itemsize for step in (offset, *strides))
+    if not is_inside or not is_regular or 0 in shape:
         raise ValueError(f"{name} has offset {offset} and strides {strides}, which make up no array of shape {shape} in its memory.")
-    return np.ndarray(shape, of.dtype, of, offset, strides)  # ValueError if it is not inside.
+    return np.ndarray(shape, of.dtype, of, offset, strides)
 
 
 # --- Random numbers ---------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class QpgAgent(BaseAgent):
         super().make_models()
         for attribute, (cls_name, kwargs_name) in self.settings_names.items():
             Cls, of_env = getattr(self, cls_name), dict(self.env_model_kwargs)
-            if not takes(Cls, "n_observations"):
+            if "n_observations" not in arguments_of(Cls):
                 of_env.pop("n_observations", None)
             setattr(self, attribute, Cls(**of_env, **getattr(self, kwargs_name)))
         for attribute, target in self.target_names.items():

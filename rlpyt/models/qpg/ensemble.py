@@ -54,6 +54,8 @@ class EnsembleLinear(torch.nn.Module):
 class _Products(torch.autograd.Function):
     """``y = x W^T + b`` of each layer. The gradient of W gets the layout of W, where autograd's own would have to be copied into it."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)

@@ -236,9 +236,9 @@ def _assign(layer: Any, name: str, value: Any, apart: set[int]) -> None:
         apart: ids of the arrays, present and saved ones, that share nothing.
     """
     present = attributes(layer).get(name)
-    is_same = isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable
-    if is_same and (present.shape, present.dtype) == (value.shape, value.dtype) and {id(present), id(value)} <= apart:
-        if not share_with(present, _constants_of(type(layer))):
+    if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable:
+        is_alike = (present.shape, present.dtype) == (value.shape, value.dtype)
+        if is_alike and {id(present), id(value)} <= apart and not share_with(present, _constants_of(type(layer))):
             present[...] = value
             return
     setattr(layer, name, value)

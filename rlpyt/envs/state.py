@@ -108,8 +108,7 @@ def _content_of(entry: Any, kind: str, where: str) -> Any:
 def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
     """Restore one entry of the result of `_attributes`; return (value,) if it is the value of an attribute, still to be assigned."""
     where = f"{type(layer).__qualname__}.{name}"
-    of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
-    if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
+    if not (isinstance(name, str) and name.isidentifier()) or _is_method(layer, name):
         raise ValueError(f"{where} is no attribute that has a state.")
     present = attributes(layer).get(name)
     kind = _kind(name, present)
@@ -151,6 +150,7 @@ def _has_own_state(layer: Any) -> bool:
 def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
     """Return the attributes of wrappers and environments that can change, each as ``(kind, content)``. They share what they shared."""
     parts = [(layer, name, value, _kind(name, value)) for layer in layers for name, value in attributes(layer).items()]
+    parts = [part for part in parts if not (part[3] == "name" and _is_method(*part[:2]))]  # In the place of a method, they stay.
     generators = [attributes(value).get("_np_random") for _, _, value, kind in parts if kind == "space"]
     writer = Writer([*(value for *_, value, kind in parts if kind == "plain"), *generators])
     states: dict[int, dict[str, tuple[str, Any]]] = {id(layer): {} for layer in layers}
@@ -209,21 +209,30 @@ def _name_of(layer: Any, value: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
+def _is_method(layer: Any, name: str) -> bool:
+    """Whether the class of a layer has a method or property of this name."""
+    of_class = getattr(type(layer), name, None)
+    return callable(of_class) or isinstance(of_class, property)
+
+
 def _choose_again(layer: Any, name: str, chosen: Any) -> None:
-    """Set an attribute to one of the layer's own methods, if it is another one; ValueError for other functions and classes."""
+    """Set an attribute to one of the layer's own methods, if it is another one.
+
+    Raises:
+        ValueError: it was another function or class than now. (Where there is none yet, the environment will choose it again.)
+    """
     where, present = f"{type(layer).__qualname__}.{name}", attributes(layer).get(name)
     check_form(chosen, str, where)
-    is_named = _kind(name, present) == "name"
-    if is_named and chosen == _name_of(layer, present):
-        return
+    now = _name_of(layer, present) if _kind(name, present) == "name" else None
     method = chosen.removeprefix(".")
-    if not (chosen.startswith(".") and not method.startswith("__") and isinstance(getattr(type(layer), method, None), FunctionType)):
-        now = repr(_name_of(layer, present)) if is_named else shown(present)
+    is_own = chosen.startswith(".") and not method.startswith("__") and isinstance(getattr(type(layer), method, None), FunctionType)
+    if chosen != now and is_own:
+        setattr(layer, name, getattr(layer, method))
+    elif now not in (None, chosen):
         raise ValueError(
-            f"{where} was {shown(chosen)} when the state was saved, and is {now} now. If it changes, define get_state and set_state, or "
+            f"{where} was {shown(chosen)} when the state was saved, and is {now!r} now. If it changes, define get_state and set_state, or "
             "use methods of the class."
         )
-    setattr(layer, name, getattr(layer, method))
 
 
 def _assign(layer: Any, name: str, value: Any, apart: set[int]) -> None:

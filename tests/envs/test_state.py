@@ -205,6 +205,9 @@ def test_a_function_that_is_another_one_now_is_an_error():
     env.env.unwrapped.which = partial(max, 3)
     with pytest.raises(ValueError, match="Switching.which was 'builtins:max' when the state was saved, and is 'builtins:min' now"):
         set_state(other, get_state(env))
+    other.env.unwrapped.which = None  # It has not been chosen yet.
+    set_state(other, get_state(env))
+    assert other.env.unwrapped.which is None
 
 
 class Held(gymnasium.Env):
@@ -260,6 +263,16 @@ def test_objects_that_hold_an_array_of_the_environment_see_what_is_restored(n_be
     _, other = goes_on(lambda: as_rlpyt(Held()), n_before)
     own = other.env.unwrapped
     assert own.member.x is own.x and own.of_y() == own.y
+
+
+def test_functions_that_stand_in_for_methods_stay():
+    def make_timed():
+        env = make("Pendulum-v1")
+        inner = env.env.unwrapped
+        inner.step, inner.render = partial(type(inner).step, inner), lambda: None
+        return env
+
+    goes_on(make_timed, 5)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlpyt.envs.base import StatefulEnv, has_state
 from rlpyt.utils.misc import attributes, has_all
-from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, check_form, from_plain, share_with, shown, to_plain
+from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, arrays_in, check_form, from_plain, shown, to_plain
 
 # Classes, by name, of attributes that need no saving: they never change, or only display the environment.
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
@@ -182,8 +182,9 @@ def _set_attributes(layers: Sequence[Any], states: list) -> None:
                 values.append((layer, name, done[0]))
     present = [attributes(layer).get(name) for layer, name, _ in values]
     apart = arrays_apart(present) | arrays_apart([value for *_, value in values])
+    constants = {type(layer): list(arrays_in(_constants_of(type(layer)))) for layer in layers}
     for layer, name, value in values:
-        _assign(layer, name, value, apart)
+        _assign(layer, name, value, apart, constants[type(layer)])
 
 
 def _kind(name: str, value: Any) -> str | None:
@@ -235,7 +236,7 @@ def _choose_again(layer: Any, name: str, chosen: Any) -> None:
         )
 
 
-def _assign(layer: Any, name: str, value: Any, apart: set[int]) -> None:
+def _assign(layer: Any, name: str, value: Any, apart: set[int], constants: list[np.ndarray]) -> None:
     """Set an attribute. Write an array in place, because others than attributes may hold it, such as a simulator or an object inside.
 
     But replace it if it may be a constant, or a part of one: if a class of the layer, or the module of one, holds it. And replace it if it
@@ -243,11 +244,12 @@ def _assign(layer: Any, name: str, value: Any, apart: set[int]) -> None:
 
     Args:
         apart: ids of the arrays, present and saved ones, that share nothing.
+        constants: arrays of the layer's classes and their modules.
     """
     present = attributes(layer).get(name)
     if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable:
         is_alike = (present.shape, present.dtype) == (value.shape, value.dtype)
-        if is_alike and {id(present), id(value)} <= apart and not share_with(present, _constants_of(type(layer))):
+        if is_alike and {id(present), id(value)} <= apart and not any(np.may_share_memory(present, each) for each in constants):
             present[...] = value
             return
     setattr(layer, name, value)

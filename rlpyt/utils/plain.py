@@ -75,7 +75,7 @@ class Writer:
         self._numbers: dict[int, int] = {}  # of the objects that may be shared, by their ids, in the order in which they are met
         self._unfinished: set[int] = set()
         self._kept = list(values)  # so that no id is used again
-        self._views = _views_among({id(array): array for array in _arrays_in(self._kept)})
+        self._views = _views_among({id(array): array for array in arrays_in(self._kept)})
 
     def write(self, value: Any, name: str) -> Any:
         """Return the plain data of one of the objects; NotPlain as in `to_plain`, or if what it shares cannot be written."""
@@ -118,7 +118,7 @@ def arrays_apart(values: Iterable[Any]) -> set[int]:
     """Return the ids of the arrays, among objects and in their containers, that are there once and share memory with no other one."""
     counts: Counter = Counter()
     arrays: dict[int, np.ndarray] = {}
-    for array in _arrays_in(values):
+    for array in arrays_in(values):
         counts[id(array)] += 1
         arrays[id(array)] = array
     views = _views_in(arrays, is_exact=True)
@@ -128,11 +128,6 @@ def arrays_apart(values: Iterable[Any]) -> set[int]:
     return {key for key, count in counts.items() if count == 1} - sharing
 
 
-def share_with(array: np.ndarray, values: Iterable[Any]) -> bool:
-    """Return whether an array may share memory with arrays among objects and in their containers."""
-    return any(np.may_share_memory(array, other) for other in _arrays_in(values))
-
-
 class _View(NamedTuple):
     """An array that is a part of another one, without gaps and of the same dtype, from a byte on; `of` is None if that cannot be told."""
 
@@ -140,7 +135,7 @@ class _View(NamedTuple):
     offset: int = 0
 
 
-def _arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
+def arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
     """Yield the arrays among objects and in their containers."""
     stack, seen = [list(values)], set()
     while stack:

@@ -77,9 +77,8 @@ def get_gym_state(env: Any) -> list:
     Raises:
         NotPlain: the state of an attribute is unknown.
     """
-    layers = _layers(env)
-    n = len(layers) - (len(layers) > 1 and _has_own_state(layers[-1]))
-    return [*_attributes(layers[:n]), *(("own", layer.get_state()) for layer in layers[n:])]
+    layers, own = _layers(env)
+    return [*_attributes(layers), *(("own", layer.get_state()) for layer in own)]
 
 
 def set_gym_state(env: Any, state: list) -> None:
@@ -88,13 +87,12 @@ def set_gym_state(env: Any, state: list) -> None:
     Raises:
         ValueError: the state is damaged, or of an environment with other wrappers or attributes.
     """
-    layers = _layers(env)
+    layers, own = _layers(env)
     check_form(state, list, "The state of an environment")
-    if len(state) != len(layers):
-        raise ValueError(f"The state has {len(state)} nested environments, but this environment has {len(layers)}.")
-    n = len(layers) - (len(layers) > 1 and _has_own_state(layers[-1]))
-    _set_attributes(layers[:n], state[:n])
-    for layer, saved in zip(layers[n:], state[n:]):
+    if len(state) != len(layers) + len(own):
+        raise ValueError(f"The state has {len(state)} nested environments, but this environment has {len(layers) + len(own)}.")
+    _set_attributes(layers, state[: len(layers)])
+    for layer, saved in zip(own, state[len(layers) :]):
         layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
 
 
@@ -133,12 +131,15 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
     return None
 
 
-def _layers(env: Any) -> list:
-    """Return `env` and the environments inside, outermost first, up to the first inner one that saves its state itself."""
+def _layers(env: Any) -> tuple[list, list]:
+    """Return `env` and the environments inside, outermost first, and the first inner one that saves its state itself, if any."""
     layers = [env]
-    while "env" in attributes(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
-        layers.append(attributes(layers[-1])["env"])
-    return layers
+    while "env" in attributes(layers[-1]):
+        inner = attributes(layers[-1])["env"]
+        if _has_own_state(inner):
+            return layers, [inner]
+        layers.append(inner)
+    return layers, []
 
 
 def _has_own_state(layer: Any) -> bool:

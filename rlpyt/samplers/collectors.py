@@ -24,7 +24,7 @@ from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
-from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
 from rlpyt.utils.text import plural
 
@@ -225,12 +225,13 @@ class TrainingCollector(ResumableCollector):
     def _keep_observation(self, b: int, row: Row, slots: Any, counts: Any) -> None:
         """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""
         if slots is not None:
-            if counts[b] == len(buffer_leaves(slots)[0]):
+            try:
+                slots[counts[b], b] = row.next_observation[b]
+            except IndexError:
                 raise ValueError(
                     f"Environment {self._calls.env_ranks[b]} was truncated more than {plural(counts[b], 'time')} in a batch. It says "
                     "truncates_only_at_horizon=True, and its horizon allows no more: let it say False."
-                )
-            slots[counts[b], b] = row.next_observation[b]
+                ) from None
         counts[b] += 1
 
     def _stop(self, b: int, t: int, is_over: bool) -> None:

@@ -27,8 +27,8 @@ _CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
 _BIT_GENERATORS = {
     cls.__name__: cls for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
-_SHARED = (np.ndarray, list, dict, OrderedDict, set, deque, *_GENERATORS)  # What changes: it matters whether two of these are one object.
+# What changes, so that it matters whether two of these are one object.
+_SHARED = (np.ndarray, list, dict, OrderedDict, set, deque, np.random.Generator, np.random.RandomState, random.Random)
 _HARDEST = 10_000  # solutions to try, to find out whether two arrays share memory
 _LARGEST_ROOT = 2**24  # bytes of an array that is saved only because parts of it are
 _NO_BYTES = ""  # What stands for b"" in plain data. `torch.load` refuses b"", because pickle writes it as a call of `bytes`.
@@ -261,10 +261,10 @@ def _read(plain: Any, name: str, depth: int, made: list | None = None) -> Any:
         raise ValueError(f"{name} is {shown(kind)} with {len(content)} parts, and not plain data: that is one of {', '.join(_READERS)}.")
     if depth > DEEPEST:
         raise ValueError(f"{name} is more than {DEEPEST} containers deep.")
-    number = len(made) if made is not None and kind in _SHARED_KINDS else None
     try:
-        if made is None or number is None:
+        if made is None or kind not in _SHARED_KINDS:
             return reader(*content, name, depth, made)
+        number = len(made)
         made.append(None)
         made[number] = reader(*content, name, depth, made)
         return made[number]

@@ -28,7 +28,7 @@ from rlpyt.envs.base import (
     wrapper_chain,
     write_observation,
 )
-from rlpyt.envs.state import get_gym_state, set_gym_state
+from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.spaces.masked import allowed_action, is_masked
@@ -50,7 +50,8 @@ class GymEnvWrapper(Wrapper, Env):
     (``info["TimeLimit.truncated"]`` then reports a truncation). ``reset`` may accept ``seed``, and may return info.
 
     The info dictionary becomes the namedtuple ``env_info``. The constructor finds its fields with one reset and one step with a random
-    action, so every key must appear at the first step after a reset (otherwise use `EnvInfoWrapper`):
+    action, so every key must appear at the first step after a reset (otherwise use `EnvInfoWrapper`). Running statistics of wrappers, such
+    as ``NormalizeObservation``, do not count that step if their class is called ``RunningMeanStd``. Keys become fields by these rules:
 
     - Keys that are not valid field names are changed, e.g. dots to underscores. Nested dictionaries become nested namedtuples.
     - Values that are not numbers or arrays of numbers are dropped, with one warning that names them.
@@ -90,7 +91,8 @@ class GymEnvWrapper(Wrapper, Env):
         self.action_space = self._space_wrapper(action_space, act_null_value, "action", force_float32)
         self.observation_space = self._space_wrapper(observation_space, obs_null_value, "observation", force_float32)
         self._seed: int | None = None
-        self._probe()
+        with statistics_kept([env]):
+            self._probe()
         plain = self.observation_space.is_plain_array
         self._obs_dtype = np.dtype(env.observation_space.dtype) if plain else None
         self._obs_shape = self.observation_space.shape if plain else None

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -21,6 +23,8 @@ from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, arrays_in,
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
 # Of these, the name is saved: an environment may have several, of which it uses one at a time.
 _NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
+# Kinds of attributes by the names of their classes. Running statistics, of Gymnasium's wrappers or others, are objects that stay.
+_OF_CLASS = {"MjData": "mujoco", "RunningMeanStd": "statistics"}
 _WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
@@ -96,6 +100,25 @@ def set_gym_state(env: Any, state: list) -> None:
         layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
 
 
+@contextmanager
+def statistics_kept(envs: Iterable[Any]) -> Iterator[None]:
+    """Restore, after the block, the running statistics of the wrappers of environments, and the arrays beside them.
+
+    Statistics, such as those of ``NormalizeObservation``, outlive resets. So without this, a step that only tries an environment out would
+    change all that follow.
+    """
+    statistics, arrays = [], []
+    for layer in (layer for env in envs for layer in _layers(env)[0]):
+        own = [value for name, value in attributes(layer).items() if _kind(name, value) == "statistics"]
+        statistics += [(each, copy.deepcopy(vars(each))) for each in own]
+        arrays += [(layer, name, value.copy()) for name, value in attributes(layer).items() if own and isinstance(value, np.ndarray)]
+    yield
+    for each, saved in statistics:
+        vars(each).update(saved)
+    for layer, name, array in arrays:
+        setattr(layer, name, array)
+
+
 def _content_of(entry: Any, kind: str, where: str) -> Any:
     """Return the content of a saved ``(kind, content)``; ValueError if the kind is wrong."""
     if not (isinstance(entry, tuple) and len(entry) == 2 and entry[0] == kind):
@@ -120,6 +143,10 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
         if not isinstance(generator, np.random.Generator):
             raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
         attributes(present)["_np_random"] = generator
+    elif kind == "statistics":
+        statistics = reader.read(content, where)
+        check_form(statistics, {each: object for each in vars(present)}, where)
+        vars(present).update({each: statistics[each] for each in vars(present)})
     elif kind == "own" and present is not None:
         set_state(present, content)
     elif kind == "name":
@@ -153,7 +180,8 @@ def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
     parts = [(layer, name, value, _kind(name, value)) for layer in layers for name, value in attributes(layer).items()]
     parts = [part for part in parts if not (part[3] == "name" and _is_method(*part[:2]))]  # In the place of a method, they stay.
     generators = [attributes(value).get("_np_random") for _, _, value, kind in parts if kind == "space"]
-    writer = Writer([*(value for *_, value, kind in parts if kind == "plain"), *generators])
+    changing = [vars(value) if kind == "statistics" else value for *_, value, kind in parts if kind in ("plain", "statistics")]
+    writer = Writer([*changing, *generators])
     states: dict[int, dict[str, tuple[str, Any]]] = {id(layer): {} for layer in layers}
     for layer, name, value, kind in parts:
         where = f"{type(layer).__qualname__}.{name}"
@@ -167,8 +195,8 @@ def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
             state[name] = kind, complete_state(value)
         elif kind == "name":
             state[name] = kind, _name_of(layer, value)
-        elif kind == "plain":
-            state[name] = kind, writer.write(value, where)
+        elif kind in ("plain", "statistics"):
+            state[name] = kind, writer.write(vars(value) if kind == "statistics" else value, where)
     return list(states.values())
 
 
@@ -195,8 +223,8 @@ def _kind(name: str, value: Any) -> str | None:
         return None
     if kind in _NAMED:
         return "name"
-    if kind == "MjData":
-        return "mujoco"
+    if kind in _OF_CLASS:
+        return _OF_CLASS[kind]
     if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"

@@ -27,7 +27,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces
 from rlpyt.envs.gym import InfoConverter
-from rlpyt.envs.state import get_gym_state, set_gym_state
+from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -284,7 +284,8 @@ class GymVectorEnv(VectorEnv):
         # Ends of episodes at which to see whether the last observation outlives the reset that follows in the same step.
         self._n_to_watch = 10 if self.autoreset_mode == SAME_STEP and _is_a(env.unwrapped, "SyncVectorEnv") else 0
         self._memory: Any = None  # Of all observations, where only some are to be written.
-        self._probe({} if info_example is None else info_example)
+        with statistics_kept([env, *CompletedEnv(env.unwrapped).envs]):
+            self._probe({} if info_example is None else info_example)
 
     def _mode(self) -> str:
         mode = self.env.metadata.get("autoreset_mode")

@@ -439,6 +439,24 @@ def test_wrapping_leaves_the_generator_of_the_action_space_alone():
     assert GymEnvWrapper(wrapped).action_space.sample() == bare.action_space.sample() == wrapped.action_space.sample()
 
 
+@pytest.mark.parametrize("wrapper", [gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward])
+def test_normalized_numbers_are_those_of_gymnasium_with_the_same_seed(wrapper):
+    def make_normalized():
+        return wrapper(gymnasium.make("Pendulum-v1", max_episode_steps=7))
+
+    env, bare = GymEnvWrapper(make_normalized(), force_float32=False), make_normalized()
+    env.seed(3)
+    np.testing.assert_array_equal(env.reset(), bare.reset(seed=3)[0])
+    for action in np.linspace(-1, 1, 20).reshape(-1, 1):
+        observation, reward, done, _ = env.step(action.astype(np.float32))
+        bare_observation, bare_reward, _, truncated, _ = bare.step(action.astype(np.float32))
+        np.testing.assert_allclose(observation, bare_observation, rtol=1e-6)
+        np.testing.assert_allclose(reward, bare_reward, rtol=1e-6)
+        assert done == truncated
+        if done:
+            np.testing.assert_allclose(env.reset(), bare.reset()[0], rtol=1e-6)
+
+
 def test_seeding_without_a_way_to_seed_warns_and_seeds_the_spaces():
     class Stubborn(ClassicGymEnv):
         seed = None

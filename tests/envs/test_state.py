@@ -13,7 +13,7 @@ from tiers import processes
 
 from rlpyt.envs.adapters import as_rlpyt
 from rlpyt.envs.base import Wrapper, fast_reset, fast_step
-from rlpyt.envs.gym import make
+from rlpyt.envs.gym import GymEnvWrapper, make
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.state import get_state, set_state
@@ -47,6 +47,8 @@ ENVS = {
         TaskNameWrapper(MultiEnvWrapper([partial(MultiEnvWrapper, [PointEnv] * 2, mode="vanilla")] * 2), task_id=0)
     ),
     "part of cartpole": lambda: make_partial("CartPole-v1", [0, 2]),
+    "normalized observations": lambda: GymEnvWrapper(gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))),
+    "normalized rewards": lambda: GymEnvWrapper(gymnasium.wrappers.NormalizeReward(gymnasium.make("Pendulum-v1"))),
     "scaled rewards": lambda: make_scaled("Pendulum-v1", discount=0.9),
     "pong": lambda: make_atari(game="pong", horizon=150),
     "breakout, sticky": lambda: make_atari(game="breakout", repeat_action_probability=0.25, fire_on_reset=True),
@@ -384,12 +386,14 @@ def test_plain_data_may_hold_what_the_file_can_hold_besides():
         (lambda state: state[-1].update(action_space=("space", 5)), "CartPoleEnv.action_space is 5, not a random generator"),
         (lambda state: state[-1].update(state=("nokind", 5)), "CartPoleEnv.state is not of the kind 'plain'"),
         (lambda state: state[-1].update(state=("plain", ("array", ["O", [1], b""]))), "CartPoleEnv.state has dtype 'O'"),
+        (lambda state: state[0]["obs_rms"][1][1].pop(), "NormalizeObservation.obs_rms has no 'count'"),
+        (lambda state: state[0].update(obs_rms=("plain", 5)), "NormalizeObservation.obs_rms is not of the kind 'statistics'"),
         (lambda state: state.pop(), r"The state has \d nested environments"),
         (lambda state: state.__setitem__(-1, 5), "CartPoleEnv is 5, and not dict"),
     ],
 )
 def test_a_state_takes_the_place_of_attributes_and_of_no_method(change, said):
-    env = make(id="CartPole-v1")
+    env = GymEnvWrapper(gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1")))
     env.reset()
     state = get_state(env)
     set_state(env, state)

@@ -252,6 +252,24 @@ def test_gymnasiums_statistics_of_episodes_are_those_of_the_sampler(mode, Collec
     assert sorted(own) == sorted(theirs) and len(set(own)) == 3
 
 
+@pytest.mark.parametrize("wrapper", ["around all", "around each"])
+def test_normalized_observations_are_those_of_gymnasium_with_the_same_seed(wrapper):
+    def make_normalized():
+        if wrapper == "around each":
+            return gymnasium.make_vec("CartPole-v1", 2, "sync", wrappers=[gymnasium.wrappers.NormalizeObservation])
+        return gymnasium.wrappers.vector.NormalizeObservation(gymnasium.make_vec("CartPole-v1", 2, "sync"))
+
+    vector, bare = GymVectorEnv(make_normalized()), make_normalized()
+    vector.seed([3, 4])
+    observations = np.zeros((2, 4), np.float32)
+    vector.reset_into(observations)
+    np.testing.assert_allclose(observations, bare.reset(seed=[3, 4])[0], rtol=1e-6)
+    for i in range(30):
+        actions = np.array([i % 2, 1])
+        vector.step_into(actions, observations)
+        np.testing.assert_allclose(observations, bare.step(actions)[0], rtol=1e-6)
+
+
 def test_a_vector_without_lists_of_seeds_gets_the_first_one():
     vectors = [VectorEnvs(gymnasium.make_vec)(num_envs=3, id="CartPole-v1", vectorization_mode="vector_entry_point") for _ in range(2)]
     outs = [memory(vector) for vector in vectors]

@@ -2,7 +2,7 @@
 
 A run resumes from its newest snapshot, in the same directory, with the settings in params.json; earlier
 files are kept, renamed to progress.1.csv and so on. With --n_steps, a complete run continues as well, and
-with --stop_return, one that stopped because it was solved.
+with --stop_return, one that stopped because it was solved. A run that wrote for TensorBoard does so again.
 An experiment is launched again with the same settings; finished runs are skipped.
 A search (rlpyt tune) continues where it ended.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
 
 NONE = "none"
+_REOPENED = ("snapshot_mode", "snapshot_gap", "use_summary_writer", "tf_step")  # Arguments with which the log of a run is opened again.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cuda_idx", type=_or_none(int), help="GPU to use, or none for the CPU; default: as before")
     parser.add_argument("--n_parallel", type=playing.at_least_1, help="worker processes of parallel samplers; default: as before")
     parser.add_argument(
-        "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
+        "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: as before"
     )
     parser.add_argument("--affinity_code", help="affinity of an experiment; default: as before")
     playing.add_opening_arguments(parser)
@@ -77,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
     from rlpyt.utils.logging.runs import read_params
     from rlpyt.utils.logging.snapshot import reading
 
-    check_snapshot_mode(args.snapshot_mode)
+    if args.snapshot_mode is not None:
+        check_snapshot_mode(args.snapshot_mode)
     if args.n_steps is not None and not (math.isfinite(args.n_steps) and args.n_steps >= 1):
         raise ValueError(f"--n_steps {args.n_steps:g} must be a finite number of environment steps, at least 1.")
     if args.script is not None and not (args.cuda_idx is None and args.n_parallel is None):
@@ -105,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
     if solved is not None:
         show(f"{printable(run_dir)} is complete. {solved} Another --stop_return, or none, makes it longer.")
         return 0
-    if snapshot["cum_steps"] >= runner.n_steps:
+    itr_batch_size = max(snapshot["cum_steps"] // (snapshot["itr"] + 1), 1)
+    if snapshot["cum_steps"] >= runner.planned_steps(itr_batch_size):
         done = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
         show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
@@ -113,16 +116,31 @@ def run(args: argparse.Namespace) -> int:
     runner.resume_from = run_dir
 
     params = opened.params or read_params(opened.params_file)
-    return train(run_dir, params, args.snapshot_mode, runner.train)
+    return train(run_dir, params, log_settings(opened.record, args.snapshot_mode), runner.train)
 
 
-def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Callable[[], Any]) -> int:
+def log_settings(record: Mapping[str, Any], snapshot_mode: str | None) -> dict[str, Any]:
+    """Return the arguments with which the log of a run is opened again.
+
+    Args:
+        record: record of the run, see `rlpyt.runners.record`.
+        snapshot_mode: which snapshots are kept; None for those that were kept before.
+    """
+    before = record.get("log")
+    before = before if isinstance(before, Mapping) else {}
+    if before.get("use_wandb"):
+        show("Weights & Biases does not get the rest of this run. For that, let its script resume it, with resume_from.")
+    settings = {name: before[name] for name in _REOPENED if name in before}
+    return {**settings, **({} if snapshot_mode is None else dict(snapshot_mode=snapshot_mode))}
+
+
+def train(run_dir: Path, params: Mapping[str, Any], settings: Mapping[str, Any], work: Callable[[], Any]) -> int:
     """Call `work` with the log of a run open, and return the exit code. ValueError if the log cannot be opened.
 
     Args:
         run_dir: directory of the run, run_<ID>.
         params: contents of its params.json, which stay the same.
-        snapshot_mode: which snapshots are kept.
+        settings: further arguments of `rlpyt.utils.logging.context.logger_context`.
         work: function that trains.
     """
     from rlpyt.utils.launching.status import marked
@@ -133,7 +151,7 @@ def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Ca
     own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
     is_open = False
     try:
-        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, snapshot_mode, override_prefix=True):
+        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, override_prefix=True, **settings):
             is_open = True
             with marked(run_dir):
                 work()
@@ -168,7 +186,7 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
         trainer.restore(run_dir)
         trainer.resume(n_epochs=n_epochs)
 
-    return train(run_dir, opened.params, args.snapshot_mode, work)
+    return train(run_dir, opened.params, log_settings(opened.record, args.snapshot_mode), work)
 
 
 def _or_none(number: Callable[[str], float]) -> Callable[[str], float | str]:

@@ -22,7 +22,7 @@ from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
 from rlpyt.utils.logging.snapshot import reading
-from rlpyt.utils.logging.store import beside
+from rlpyt.utils.logging.store import beside, moved_aside
 from rlpyt.utils.plain import NATURAL, check_form, shown
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, running_script
@@ -295,7 +295,7 @@ def _cuda_idx(device: int | str | None) -> int | None:
 def _snapshot_path(path: Path, snapshot: Any) -> Path:
     if snapshot == "last":
         return path
-    file = path / "best.pkl" if snapshot == "best" else Path(snapshot)
+    file = moved_aside(path / "best.pkl") if snapshot == "best" else Path(snapshot)
     if not file.is_file():
         kept = " Runs with snapshot_mode='best' have one." if snapshot == "best" else ""
         raise FileNotFoundError(f"There is no snapshot {file}.{kept}")

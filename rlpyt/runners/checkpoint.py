@@ -8,11 +8,13 @@ rlpyt cannot have saved raise a ValueError that names the part.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.choices import are_answers
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
+from rlpyt.utils.logging.snapshot import copy, loadable, read_snapshot, reading
 from rlpyt.utils.logging.store import beside
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.plain import NATURAL, check_form, shown
@@ -199,7 +201,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
         logger.continue_rows(beside(file, "progress.csv"), saved["n_rows"])
-        logger.set_best_score(saved["best_score"])
+        logger.continue_snapshots(snapshot["itr"], _keep_best(file, snapshot))
     with reading(file, f"{where}['rng']"):
         parts["rng"].load_state_dict(own["rng"])  # Last: nothing above may draw random numbers.
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
@@ -210,6 +212,25 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
             "again)."
         )
     return first_itr
+
+
+def _keep_best(file: Path, snapshot: dict[str, Any]) -> float:
+    """Keep the best snapshot of a run that is resumed, in the directory of the run that resumes it; return its score.
+
+    It is best.pkl, or the resumed snapshot itself if the run was killed before it wrote best.pkl. Without either, the next score will be
+    the best one.
+    """
+    best_score, directory = snapshot["run"]["best_score"], logger.get_snapshot_dir()
+    if logger.get_snapshot_mode() != "best" or directory is None:
+        return best_score
+    best = beside(file, "best.pkl")
+    for path in (best, file):
+        with suppress(OSError, ValueError):
+            run = run_in(path, read_snapshot(path))
+            if best_score in ((run["best_score"],) if path == best else (run["runner"].get("score"),)):
+                new = os.path.join(directory, "best.pkl")
+                return best_score if logger.try_to_write(new, partial(copy, path, new)) else -math.inf
+    return -math.inf
 
 
 def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any, own: Any = None, where: str = "run['algo']") -> None:

@@ -333,9 +333,8 @@ class MinibatchRlBase(BaseRunner):
     def get_n_itr(self) -> int:
         """Return the number of iterations: enough for `n_steps`, rounded up to whole logging intervals."""
         self.log_interval_itrs = max(self.log_interval_steps // self.itr_batch_size, 1)
-        n_itr = -(-self.n_steps // self.itr_batch_size)
-        self.n_itr = -(-n_itr // self.log_interval_itrs) * self.log_interval_itrs
-        if self.log_interval_itrs > n_itr:
+        self.n_itr = self.planned_steps(self.itr_batch_size) // self.itr_batch_size
+        if self.log_interval_itrs > -(-self.n_steps // self.itr_batch_size):
             logger.warn(
                 f"log_interval_steps={int(self.log_interval_steps):,} is more than n_steps={int(self.n_steps):,}, which is rounded up to "
                 f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
@@ -345,6 +344,15 @@ class MinibatchRlBase(BaseRunner):
             f"with a row of the log after every {self.log_interval_itrs:,}."
         )
         return self.n_itr
+
+    def planned_steps(self, itr_batch_size: int) -> int:
+        """Return the environment steps of the whole run: `n_steps`, rounded up to whole logging intervals.
+
+        Args:
+            itr_batch_size: environment steps of one iteration in all processes.
+        """
+        interval = max(self.log_interval_steps // itr_batch_size, 1) * itr_batch_size
+        return int(-(-self.n_steps // interval) * interval)
 
     def initialize_logging(self) -> None:
         """Start counting."""

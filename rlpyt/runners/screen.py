@@ -125,4 +125,4 @@ def _options(runner: Any) -> str:
     steps = runner.diagnostics.cum_steps
     if runner.reason_to_stop(runner._score, runner._n_scored, steps) is not None:
         return " --stop_return none"
-    return f" --n_steps {2 * max(int(runner.n_steps), steps)}" if steps >= runner.n_steps else ""
+    return f" --n_steps {2 * steps}" if steps >= runner.planned_steps(runner.itr_batch_size) else ""

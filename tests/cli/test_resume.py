@@ -71,6 +71,33 @@ def test_a_run_is_resumed_in_its_own_directory(run_dir, rlpyt, run_ID):
     assert "progress.1.csv" not in [path.name for path in run_dir.iterdir()]
 
 
+@pytest.mark.parametrize("options, mode", [([], "best"), (["--snapshot_mode", "all"], "all")])
+def test_the_log_is_opened_as_before(run_dir, rlpyt, options, mode):
+    params = json.loads((run_dir / "params.json").read_text())
+    assert params["rlpyt"]["log"]["use_summary_writer"] is False
+    params["rlpyt"]["log"].update(use_summary_writer=True, tf_step="env_steps", snapshot_mode="best", use_wandb=dict(project="x"))
+    (run_dir / "params.json").write_text(json.dumps(params))
+    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "256", *options)
+    assert code == 0 and "Weights & Biases does not get the rest of this run" in out
+    assert list(run_dir.glob("events.out.*"))
+    assert json.loads((run_dir / "params.json").read_text())["rlpyt"]["log"]["snapshot_mode"] == mode
+    assert (run_dir / "itr_1.pkl").exists() == (mode == "all")
+    header = (run_dir / "progress.csv").read_text().splitlines()[0].split(",")
+    assert "ReturnAverage" in header and "Return/Average" not in header
+
+
+def test_a_run_that_stopped_in_its_last_interval_is_completed(run_dir, rlpyt):
+    """The number of steps is rounded up to whole intervals."""
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["n_steps"] = 100
+    params["rlpyt"]["runner"]["arguments"]["log_interval_steps"] = 256
+    (run_dir / "params.json").write_text(json.dumps(params))
+    code, out, _ = rlpyt("resume", run_dir)  # It has taken 128 steps.
+    assert code == 0 and "Resumed after iteration 0" in out and "100% of 256 steps" in out
+    code, out, _ = rlpyt("resume", run_dir)
+    assert code == 0 and "is complete, with 256 of 100 environment steps" in out
+
+
 def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     before = sorted(run_dir.iterdir())
     code, out, _ = rlpyt("resume", run_dir)

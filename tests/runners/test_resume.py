@@ -3,6 +3,7 @@
 import csv
 import functools
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -31,7 +32,9 @@ from rlpyt.runners.snapshots import load_snapshot, newest_first
 from rlpyt.samplers import columns
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.store import snapshot_files
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 few_updates = dict(small_replay, replay_ratio=8)
@@ -83,7 +86,7 @@ def stopping(RunnerCls, stop_at):
     return Stopping
 
 
-def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, n_units=24, **settings):
+def make(case, evaluate, stop_at=None, sampler_path=None, n_units=24, **settings):
     module, key, changes = CASES[case]
     module = load(module)
     config = variant(module.configs[key], **changes)
@@ -98,7 +101,11 @@ def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, n_units=24, **
     paths = classes_of(module, key)
     paths["sampler"] = sampler_path or paths["sampler"]
     affinity = dict(master_torch_threads=1, workers_cpus=[0, 1], set_affinity=False)
-    runner = train.build(config, paths, affinity, seed=3, RunnerCls=RunnerCls)
+    return train.build(config, paths, affinity, seed=3, RunnerCls=RunnerCls)
+
+
+def run(case, log_dir, evaluate, *args, **settings):
+    runner = make(case, evaluate, *args, **settings)
     with logger_context(str(log_dir), 0, "test"):
         runner.train()
     return runner
@@ -217,6 +224,8 @@ def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path)
         os.utime(directory / name, ns=(i, i))
     assert load_snapshot(directory)[0].name == "params.pkl"
     shutil.copy(directory / "params_previous.pkl", directory / "best.pkl")
+    assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "params_previous.pkl", "best.pkl"]
+    shutil.copy(directory / "params.pkl", directory / "best.pkl")  # Of equal steps, it may have older networks.
     assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "best.pkl", "params_previous.pkl"]
     with pytest.raises(Killed):
         run("dqn", tmp_path / "a", False, stop_at=9)  # A new run in the same directory, which is 6 iterations old.
@@ -387,6 +396,53 @@ def test_the_best_snapshot_is_kept(tmp_path):
     assert best["cum_steps"] == 256 * (1 + returns.index(max(returns)))
     assert best["run"]["best_score"] == max(returns), "a resumed run replaces it only by a better one"
     assert (tmp_path / "run_0" / "params.pkl").is_file()
+
+
+@pytest.mark.parametrize("is_same", [True, False], ids=["in the same directory", "in another one"])
+@pytest.mark.parametrize("left", ["best.pkl", "the best one is params.pkl", "neither"])
+def test_a_resumed_run_begins_with_the_best_snapshot_of_before(is_same, left, tmp_path):
+    def train_dqn(directory, scores, **kwargs):
+        runner = make("dqn", False, save_replay=False, **kwargs)
+        with logger_context(str(directory), 0, "test", snapshot_mode="best", override_prefix=True):
+            runner.startup()
+            for itr, score in scores.items():
+                runner._score = score
+                runner.save_itr_snapshot(itr)
+            runner.saver.wait()
+            kept = logger.best_score()
+            runner.shutdown()
+        return kept
+
+    directory, other = tmp_path / "a", tmp_path / ("a" if is_same else "b")
+    train_dqn(directory, {3: 1.0, 4: 7.0} if left == "the best one is params.pkl" else {3: 7.0, 4: 5.0})
+    best = torch.load(directory / "run_0" / "best.pkl", weights_only=True)
+    if left == "the best one is params.pkl":  # As if it had been killed before it wrote best.pkl.
+        (directory / "run_0" / "params_previous.pkl").replace(directory / "run_0" / "best.pkl")
+    elif left == "neither":
+        (directory / "run_0" / "best.pkl").unlink()
+    kept = train_dqn(other, {}, resume_from=directory / "run_0")
+    if left == "neither":
+        assert kept == -math.inf and not (other / "run_0" / "best.pkl").exists()
+    else:
+        now = torch.load(other / "run_0" / "best.pkl", weights_only=True)
+        assert kept == 7.0 and now["itr"] == best["itr"] and now["run"]["best_score"] == 7.0
+        assert not is_same or (other / "run_0" / "best.1.pkl").exists()
+
+
+@pytest.mark.parametrize("stop_at", [4, 5, 6, 7, 8, 9])
+def test_a_resumed_run_keeps_the_snapshots_of_the_same_iterations(stop_at, tmp_path):
+    def kept(directory, **kwargs):
+        runner = make("dqn", False, n_units=18, log_interval_steps=1, **kwargs)
+        with logger_context(str(directory), 0, "test", snapshot_mode="last+gap", snapshot_gap=4, override_prefix=True):
+            runner.train()
+        return {file.itr for file in snapshot_files(directory / "run_0") if file.itr is not None}
+
+    whole = kept(tmp_path / "whole")
+    assert whole == {3, 7, 11, 15}
+    with pytest.raises(Killed):
+        kept(tmp_path / "part", stop_at=stop_at)
+    part = {file.itr for file in snapshot_files(tmp_path / "part" / "run_0") if file.itr is not None}
+    assert part | kept(tmp_path / "rest", resume_from=tmp_path / "part" / "run_0") == whole
 
 
 # --- Mishaps ----------------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ class _State:
     warned: dict[str, str] = field(default_factory=dict)  # reported problems that last, e.g. path -> error
     keep: ByIteration = field(default_factory=ByIteration)  # which snapshots are kept
     snapshot_dir: str | None = None
+    opened_with: dict[str, Any] = field(default_factory=dict)  # see `set_opened_with`
     tf_summary_dir: str | None = None
     tf_summary_writer: Any = None
     tf_step: str = "itr"
@@ -208,6 +209,16 @@ def get_disable_prefix() -> bool:
 def set_iteration(iteration: int) -> None:
     """Set the step of TensorBoard's points (see `set_tf_step`)."""
     _state.iteration = iteration
+
+
+def set_opened_with(settings: Mapping[str, Any]) -> None:
+    """Keep the arguments of the context that has opened this log, for a run that continues it."""
+    _state.opened_with = dict(settings)
+
+
+def opened_with() -> dict[str, Any]:
+    """Return the arguments of the context that has opened this log; {} if no context has."""
+    return dict(_state.opened_with)
 
 
 # --- Text -------------------------------------------------------------------------------------------------------------
@@ -622,9 +633,9 @@ def best_score(score: float | None = None) -> float:
     return score if score is not None and keep.is_best(score) else keep.best_score
 
 
-def set_best_score(score: float) -> None:
-    """Let only snapshots with a higher score replace best.pkl."""
-    _state.keep.best_score = score
+def continue_snapshots(itr: int, best_score: float) -> None:
+    """Go on from the snapshot of iteration `itr`: the next gap ends as it would have, and best.pkl needs a higher score."""
+    _state.keep.last_itr, _state.keep.best_score = itr, best_score
 
 
 def try_to_write(path: str, write: Callable[..., object]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -40,6 +41,15 @@ def write(path: str, data: bytes) -> None:
             previous = f"{path.removesuffix('.pkl')}_previous.pkl"
             with suppress(OSError):  # a file system without hard links
                 atomic_link(path, previous)
+
+
+def copy(path: str | os.PathLike, new: str | os.PathLike) -> None:
+    """Give a snapshot file a second name, atomically; copy it where that is not possible."""
+    try:
+        atomic_link(path, new)
+    except OSError:  # Another file system, or one without hard links.
+        with open(path, "rb") as file, atomic_write(new) as new_file:
+            shutil.copyfileobj(file, new_file)
 
 
 def loadable(value: Any, name: str = "params") -> Any:

@@ -31,6 +31,7 @@ class CsvTable:
         self.path = os.path.abspath(path)
         self.columns: list[str] = []
         self.n_rows = 0  # in the file
+        self._earlier: dict[str, str] = {}  # The columns of a table that this one continues, by their names without slashes.
         self._unwritten: list[Mapping] = []
         if os.path.exists(self.path):
             raise FileExistsError(f"{self.path} exists already: move it away, or write to another file.")
@@ -38,8 +39,11 @@ class CsvTable:
 
     def write(self, row: Mapping) -> None:
         """Append a row; after an OSError, this row and perhaps earlier ones are still pending."""
-        self._unwritten.append(row)
+        self._unwritten.append({self._column(key): value for key, value in row.items()} if self._earlier else row)
         self.write_pending()
+
+    def _column(self, key: str) -> str:
+        return key if key in self.columns else self._earlier.get(key.replace("/", ""), key)
 
     def write_pending(self) -> None:
         """Write the rows that an OSError has kept out of the file, if any."""
@@ -57,12 +61,16 @@ class CsvTable:
         self._unwritten = []
 
     def continue_from(self, path: str, n: int) -> None:
-        """Begin this still empty table with the first `n` rows of another CSV file."""
+        """Begin this still empty table with the first `n` rows of another CSV file.
+
+        Columns that differ only by slashes are continued: with TensorBoard, ReturnAverage is called Return/Average.
+        """
         with open(path, newline="", **_ENCODING) as file:
             columns, *rows = [*csv.reader(file)] or [[]]
         with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:
             csv.writer(new_file, lineterminator="\n").writerows([columns, *rows[:n]] if columns else [])
         self.columns, self.n_rows = columns, len(rows[:n])
+        self._earlier = {column.replace("/", ""): column for column in columns}
 
     def _rewrite(self, columns: list[str], rows: Iterable[list]) -> None:
         with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from absent import make_absent
 from tiers import processes
 
+from rlpyt.utils.launching.status import run_status
 from rlpyt.utils.logging import context, logger
 from rlpyt.utils.logging.context import add_exp_param, check_progress, get_log_dir, logger_context
 
@@ -114,6 +116,16 @@ def test_an_exception_leaves_nothing_behind_and_is_noted(tmp_path, capsys):
     assert os.path.getsize(f"{run_dir}/debug.log") == size and logger.get_snapshot_dir() is None
 
 
+def test_a_run_that_ends_by_ctrl_c_is_interrupted_and_has_not_failed(tmp_path):
+    with pytest.raises(KeyboardInterrupt), logger_context(tmp_path, 0, "x") as run_dir:
+        log_row(a=1)
+        raise KeyboardInterrupt("The run has ended by Ctrl-C.")
+    assert run_status(Path(run_dir)).state == "interrupted"
+    with pytest.raises(KeyError), logger_context(tmp_path, 1, "x") as run_dir:
+        raise KeyError("lost key")
+    assert run_status(Path(run_dir)).state == "failed"
+
+
 def test_runs_follow_one_another_and_nest(tmp_path):
     with logger_context(tmp_path, 0, "outer") as outer:
         log_row(a=1)
@@ -160,6 +172,23 @@ def test_a_resumed_run_leaves_tables_alone_that_have_rows_of_other_runs(tmp_path
             log_row(a=9)
     assert [row["a"] for row in read(tmp_path / "all.csv")] == ["0", "1", "2", "0", "1", "9"]
     assert [row["a"] for row in read(f"{run_dir}/progress.csv")] == ["0", "9"]
+
+
+@pytest.mark.parametrize("first", ["ReturnAverage", "Return/Average", "Diagnostics/Return/Average"])
+@pytest.mark.parametrize("then", ["ReturnAverage", "Return/Average"])
+def test_a_resumed_run_continues_columns_whether_it_writes_for_tensorboard_or_not(first, then, tmp_path):
+    prefix = first.removesuffix("Return/Average").removesuffix("ReturnAverage")
+    with logger_context(tmp_path, 0, "x") as earlier:
+        log_row(**{first: 1})
+    with logger_context(tmp_path, 1, "x") as run_dir:
+        logger.continue_rows(f"{earlier}/progress.csv", 1)
+        log_row(**{prefix + then: 2, "Loss": 3})
+        log_row(**{prefix + then: 4, "Loss": 5})
+    assert read(f"{run_dir}/progress.csv") == [
+        {first: "1", "Loss": "nan"},
+        {first: "2", "Loss": "3"},
+        {first: "4", "Loss": "5"},
+    ]
 
 
 def test_files_of_an_earlier_run_are_kept_under_another_name(tmp_path, capsys):

@@ -169,6 +169,7 @@ class BaseAgent(Recorded):
         self.device = torch.device("cpu")
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
+        self.sampling_itr = 0  # The last iteration in which the agent sampled; its exploration may depend on it.
         self._exchange: ParameterExchange | None = None  # In asynchronous training.
         self.parameters_version = 0
 
@@ -503,6 +504,7 @@ class BaseAgent(Recorded):
 
     def sample_mode(self, itr: int) -> None:
         """Switch to sampling mode at iteration `itr` of the sampler."""
+        self.sampling_itr = itr
         self._switch("sample", training=False)
 
     def eval_mode(self, itr: int) -> None:

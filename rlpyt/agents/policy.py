@@ -61,7 +61,7 @@ class AgentPolicy:
             raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
         self.agent = agent
         self._spaces: EnvSpaces = None  # type: ignore[assignment]  # until `prepare`
-        self._itr = 0
+        self._itr = agent.sampling_itr
         self._form = ActionForm()  # Of the actions that environments get,
         self._change: Callable[[Any], Any] = copied  # and the function that makes them.
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
@@ -90,6 +90,10 @@ class AgentPolicy:
         self._itr = itr
         if self.agent.env_spaces is not None:
             self.agent.sample_mode(itr)
+
+    def sampling_itr(self) -> int:
+        """Return the iteration as in which the agent explores; at first the last one in which it has sampled."""
+        return self._itr
 
     def eval_mode(self, itr: int) -> None:
         """Let the agent act as in an evaluation at iteration `itr`."""

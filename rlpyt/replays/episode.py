@@ -131,8 +131,8 @@ class EpisodeReplayBuffer(Recorded):
         arrays = [x for _, x in leaves(steps)]
         n_bytes = sum(self.capacity * math.prod(x.shape[1:]) * x.itemsize for x in arrays)
         check_memory(n_bytes, f"A replay buffer of {self.capacity} steps of episodes")
-        self._steps = tree_map(lambda x: np.zeros((self.capacity, *x.shape[1:]), x.dtype), steps)
-        self._last = tree_map(lambda x: FinalObservations(x[0], self.capacity), last_observations)
+        last = tree_map(lambda x: FinalObservations(x[0], self.capacity), last_observations)  # Raises for what is no number.
+        self._steps, self._last = tree_map(lambda x: np.zeros((self.capacity, *x.shape[1:]), x.dtype), steps), last
 
     def _check(self, forms: dict[str, Tree]) -> None:
         expected, got = structure(self._forms), structure(forms)

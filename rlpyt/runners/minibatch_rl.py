@@ -112,6 +112,7 @@ class MinibatchRlBase(BaseRunner):
     _n_scored = 0  # and the number of trajectories in that mean.
     snapshots: Snapshots = logger
     settings: dict[str, Any] = {}  # See `settings_of`.
+    chosen_settings: tuple[str, ...] = ()  # Settings of the algorithm that the runner chooses itself.
     script: Script | None = None  # The file that made the run, if it is not that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
     is_recorded = False  # Whether params.json holds the record of this run,

@@ -75,6 +75,7 @@ class OfflineRl(MinibatchRlEval):
                 f"{name} does not sample: give the sampler batch_T=1 and batch_B=1. Its evaluation environments are eval_n_envs."
             )
 
+    chosen_settings = _CHANGED
     _draws: dict[str, Any] | None = None  # Of the snapshot to resume from.
     _data: dict[str, Any] | None = None  # What identifies the data set.
     _own_settings: dict[str, Any] | None = None  # Those of `_CHANGED` that the algorithm itself had before the run; None between runs.

@@ -286,6 +286,7 @@ class Run(Protocol):
 
     Attributes:
         settings: settings that must not change when the run is resumed, as they were before training; {} if they were not kept.
+        chosen_settings: settings of the algorithm that the runner chooses itself, and that are not compared when the run is resumed.
         seed_given: the seed argument of the runner, if any; `seed` is the seed that it uses, and is set by `restore`.
         itr_batch_size: environment steps of one iteration in all processes.
         save_replay: whether the replay buffer is saved, too.
@@ -298,6 +299,7 @@ class Run(Protocol):
     agent: Any
     sampler: Any
     settings: dict[str, Any]
+    chosen_settings: tuple[str, ...]
     choices: dict[str, Any]
     seed: int | None
     seed_given: int | None

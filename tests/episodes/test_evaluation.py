@@ -10,7 +10,7 @@ from envs import CountingEnv
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
-from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.agents.policy import AgentPolicy
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
@@ -18,6 +18,7 @@ from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import StepType, as_environment, obtain_evaluation_episodes, rollout
+from rlpyt.samplers.episodic import LocalSampler
 from rlpyt.utils.seed import seed_env
 
 
@@ -31,6 +32,51 @@ class TowardsGoal:
 
     def get_action(self, observation):
         return -np.ones(2, np.float32), dict(mean=np.ones(2, np.float32))
+
+
+def test_an_agent_explores_as_in_its_last_iteration_of_sampling():
+    agent, env = MlpDqnAgent(eps_init=1.0, eps_final=0.0, eps_itr_min=0, eps_itr_max=10), gym_make("CartPole-v1")
+    agent.initialize(env.spaces)
+
+    def greedy(observations, actions):
+        values = agent(torch.as_tensor(observations), torch.zeros(len(actions), dtype=torch.long), torch.zeros(len(actions)))
+        return (values.argmax(-1).numpy() == actions).all()
+
+    def played():
+        sampler = LocalSampler(agent, env, max_episode_length=200, seed=0, n_workers=1)
+        path, batch = rollout(env, agent), sampler.obtain_exact_episodes(3, None)
+        return greedy(path["observations"], path["actions"]) and greedy(batch.observations, batch.actions), sampler
+
+    assert not played()[0], "in iteration 0, it acts at random"
+    agent.sample_mode(10)
+    is_greedy, sampler = played()
+    assert is_greedy
+    batch = sampler.obtain_exact_episodes(3, None, itr=0)
+    assert not greedy(batch.observations, batch.actions)
+    batch = sampler.obtain_exact_episodes(3, None)
+    assert not greedy(batch.observations, batch.actions), "as in the last call"
+
+
+@pytest.mark.parametrize("play", [rollout, partial(obtain_evaluation_episodes, num_eps=2, deterministic=False)])
+def test_an_agent_that_is_sampled_keeps_its_recurrent_state(play):
+    agent, env = MlpLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), gym_make("CartPole-v1")
+    agent.initialize(env.spaces)
+    agent.sample_mode(0)
+    inputs = torch.ones(3, 4), torch.zeros(3, dtype=torch.long), torch.zeros(3)
+
+    def values(plays):
+        agent.reset()
+        first = agent.step(*inputs).agent_info.value
+        if plays:
+            if play is rollout:
+                play(env, agent)
+            else:
+                play(agent, env)
+        return first, agent.step(*inputs).agent_info.value
+
+    expected = values(False)
+    assert not torch.equal(*expected), "it remembers its first step"
+    torch.testing.assert_close(values(True), expected, rtol=0, atol=0)
 
 
 def test_a_rollout_has_one_entry_per_step():

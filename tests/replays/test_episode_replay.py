@@ -84,6 +84,19 @@ def test_the_latest_whole_episodes_are_kept(capacity, appends, k):
         assert_is_one_of(TimeStepBatch.from_episode_batch(buffer.sample_episodes(5)), kept)
 
 
+def test_what_could_not_be_kept_leaves_the_buffer_empty():
+    episodes = make_episodes([2, 3])
+    names = np.array(["a", "b", "c", "d", "e"])
+    fields = {name: getattr(episodes, name) for name in ("actions", "rewards", "env_infos", "step_types", "lengths")}
+    of_names = EpisodeBatch(env_spec=None, observations=names, last_observations=names[:2], episode_infos={}, **fields)
+    buffer = EpisodeReplayBuffer(20)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            buffer.append_episodes(of_names)
+    buffer.append_episodes(episodes)
+    assert buffer.n_steps == 5
+
+
 def test_steps_and_episodes_are_drawn_uniformly():
     buffer = EpisodeReplayBuffer(10)
     buffer.append_episodes(make_episodes([1, 3, 6]))

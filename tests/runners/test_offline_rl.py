@@ -256,6 +256,27 @@ def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
 
 
+def test_the_command_line_resumes_a_run_with_the_data_set_of_its_script(cartpole, tmp_path):
+    from rlpyt.cli import main
+
+    algo, agent = KINDS["dqn"][1]()
+    run(runner(algo, agent, cartpole, "CartPole-v1", n_steps=40), tmp_path / "whole")
+    expected = agent.state_dict()
+    algo, agent = KINDS["dqn"][1]()
+    run(runner(algo, agent, cartpole, "CartPole-v1", n_steps=20), tmp_path / "parts")
+    (tmp_path / "script.py").write_text("""
+from runners.test_offline_rl import KINDS, balance, record, runner
+
+def build():
+    return runner(*KINDS["dqn"][1](), record("CartPole-v1", balance, 1500), "CartPole-v1")
+""")
+    directory = tmp_path / "parts" / "run_0"
+    assert main(["resume", str(directory), "--script", f"{tmp_path / 'script.py'}:build", "--n_steps", "40"]) == 0
+    resumed = torch.load(directory / "params.pkl", weights_only=True)
+    assert resumed["cum_steps"] == 40
+    torch.testing.assert_close(resumed["agent_state_dict"], expected, rtol=0, atol=0)
+
+
 def test_digests_of_samples_are_those_of_the_data_set(cartpole, tmp_path):
     def rows(name, dataset, n_steps=20, **settings):
         run(runner(BehaviorCloning(batch_size=8), MlpFfAgent(), dataset, "CartPole-v1", n_steps, digest=True, **settings), tmp_path / name)

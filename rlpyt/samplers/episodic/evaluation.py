@@ -16,7 +16,7 @@ from rlpyt.envs.specs import StepType, checked_action
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.in_progress import InProgressEpisode, copied
 from rlpyt.samplers.episodic.policies import OptionalMethods
-from rlpyt.samplers.episodic.workers import as_policy, check_has
+from rlpyt.samplers.episodic.workers import as_policy, check_has, for_worker
 from rlpyt.utils.settings import COUNT, Number, checked, has
 from rlpyt.utils.structures import from_structure, stack
 
@@ -37,7 +37,8 @@ def rollout(
 
     Args:
         env: environment of any kind.
-        agent: a policy, with ``get_action(observation)`` and ``reset()``, or an agent of rlpyt.
+        agent: a policy, with ``get_action(observation)`` and ``reset()``, or an agent of rlpyt, which explores as in its last iteration of
+            sampling.
         max_episode_length: env steps after which the episode is truncated; None, or infinity, for no limit.
         animated: show the environment while it runs, at about 20 steps per second.
         speedup: factor of the animation's speed.
@@ -78,11 +79,16 @@ def obtain_evaluation_episodes(
 
 @contextmanager
 def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield the agent as a policy, prepared for the environment, and whether means must replace its actions to make it deterministic."""
+    """Yield the agent as a policy, prepared for the environment, and whether means must replace its actions to make it deterministic.
+
+    The memory of the episodes that an agent is sampling is put aside, or the agent plays as a copy with a memory of its own.
+    """
     policy = as_policy(agent)
     check_has(policy, ["get_action", "reset"], "a rollout")
     optional = OptionalMethods(policy)
     optional.prepare(env)
+    if not deterministic:
+        policy = for_worker(policy)
     with optional.acting_deterministically() if deterministic else nullcontext():
         yield policy, deterministic and "acting_deterministically" not in optional
 

@@ -29,6 +29,10 @@ class OptionalMethods:
     def prepare(self, env: Any) -> None:
         """Prepare for an environment before the first action. Further calls do nothing."""
 
+    def sampling_itr(self) -> int:
+        """Return the iteration as in which the policy explores."""
+        return 0
+
     def for_envs(self, actions: Any) -> Any:
         """Return the actions for environments, given the actions that the policy returned."""
         return actions

@@ -97,12 +97,12 @@ class Sampler(Recorded, ABC):
         self._factory = worker_factory
         self._unbiased = unbiased
         self._given = agents, envs
-        self._itr = 0
         self.total_env_steps = 0
         with naming(self, "envs"):
             self._envs = self._env_updates(envs)
         with naming(self, "agents"):
             self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # the last policy given to each worker
+        self._itr = max(OptionalMethods(policy).sampling_itr() for policy in self._agents)
         self._prepare(self._agents)
         self._warn_of_generators(self._agents)
         self._start()
@@ -149,12 +149,15 @@ class Sampler(Recorded, ABC):
         shares = [len(part) for part in split_evenly(max(int(num_samples), 1), n_workers)]
         return self._counted(self._play("steps", shares, *self._messages(agent_update, env_update)))
 
-    def obtain_exact_episodes(self, n_eps_per_worker: int, agent_update: Any, env_update: Any = None) -> EpisodeBatch:
+    def obtain_exact_episodes(
+        self, n_eps_per_worker: int, agent_update: Any, env_update: Any = None, itr: int | None = None
+    ) -> EpisodeBatch:
         """Play exactly `n_eps_per_worker` episodes in each worker.
 
         Args:
             n_eps_per_worker: episodes of each worker.
             agent_update, env_update: see `obtain_samples`.
+            itr: number of the iteration; None for that of the last call, or, in the first one, for the last in which the agent has sampled.
 
         Returns:
             The episodes: all of the first worker, then all of the second, and so on.
@@ -165,6 +168,7 @@ class Sampler(Recorded, ABC):
         if not is_integer(n_eps_per_worker, lowest=1):
             raise ValueError(f"n_eps_per_worker={n_eps_per_worker!r} must be a whole number of episodes, at least 1.")
         self._check_running()
+        self._itr = self._itr if itr is None else itr
         amounts = [int(n_eps_per_worker)] * self._factory.n_workers
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
 
@@ -190,7 +194,9 @@ class Sampler(Recorded, ABC):
         unknown = None if workers is None else self._set_worker_states(workers)
         if unknown != 0:
             which = "All" if unknown is None else unknown
-            logger.log(f"{which} environments begin new episodes, because their states are unknown.")
+            are_replaced = any(worker.get("are_replaced") for worker in workers or ())
+            hint = " An env_update had replaced some of them: give it again." if are_replaced else ""
+            logger.log(f"{which} environments begin new episodes, because their states are unknown.{hint}")
 
     _copies_policies = True  # Whether every worker has a copy of its policy.
 

@@ -183,6 +183,7 @@ class DefaultWorker(Worker):
         self._recorder = Recorder(self._n_envs)
         self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
+        self._is_replaced = [False] * self._n_envs  # Whether an update has replaced the environment that the constructor was given.
         self._is_new = True  # The environment or policy is new; observations and infos may have another form.
         self.worker_init()
 
@@ -253,6 +254,7 @@ class DefaultWorker(Worker):
     def _set_env(self, b: int, env: Any) -> None:
         self._drop(b)
         if env is not self._envs[b]:
+            self._is_replaced[b] = self._envs[b] is not None
             self._envs[b], self._in_place[b], self._is_new = env, as_in_place(env), True
             if not self._lacks_envs:
                 self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")
@@ -324,15 +326,18 @@ class DefaultWorker(Worker):
     def state_dict(self) -> dict:
         """Add the environments, and their positions in their episodes, to the state.
 
-        An episode in progress can be resumed from it, except if some of its steps have not been returned yet.
+        An episode in progress can be resumed from it, except if some of its steps have not been returned yet. An environment that an update
+        has put in the place of another one has no state, because a worker that resumes does not have it.
         """
-        envs = [None if env is None else get_state(_inside(env)) for env in self._in_place]
+        has_state = [env is not None and not replaced for env, replaced in zip(self._in_place, self._is_replaced)]
+        envs = [get_state(_inside(env)) if has else None for env, has in zip(self._in_place, has_state)]
         columns = [self._column_state(b) for b in range(self._n_envs)]
         is_in_progress = any(column is not None and column["length"] is not None for column in columns)
         policy = self._optional.sampling_state() if is_in_progress else None
         goes_on = [b in self._recorder.open or not self._needs_reset[b] for b in range(self._n_envs)]
         left_out = [b for b, column in enumerate(columns) if column is None and goes_on[b]]
-        return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
+        are_replaced = any(self._is_replaced)
+        return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy, are_replaced=are_replaced)
 
     def _column_state(self, b: int) -> dict | None:
         """Return, as plain data, the position in the episode of column `b`, or the start of the next one if without a reset; else None."""
@@ -472,6 +477,8 @@ class DefaultWorker(Worker):
         if self._overrides("rollout", "collect_episode"):
             return super().play_episodes(n)
         played, remaining = Episodes(), episodes_per_env(n, self._n_envs) or []
+        for b in (b for b, more in enumerate(remaining) if not more):
+            self._drop(b)  # The policy acts for all environments, and its memory of an episode that stands still would change.
         with self._playing():
             while any(remaining):
                 self._columns = [b for b, more in enumerate(remaining) if more]

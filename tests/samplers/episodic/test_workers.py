@@ -3,6 +3,7 @@
 import pickle
 import random
 import re
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -913,6 +914,55 @@ def test_fragments_go_on_from_a_state_in_the_middle_of_episodes(agent, env, T):
         assert [a == b for a, b in pairs] == [True] * 6
         in_the_middle += pairs[0][0].step_types[0] != FIRST
     assert in_the_middle or T == 7
+
+
+class CountingPolicy:
+    """Tells how many actions it has chosen in each episode."""
+
+    n = np.zeros(3, int)
+
+    def get_actions(self, observations):
+        self.n = self.n + 1
+        return np.zeros(len(observations), int), dict(n=self.n)
+
+    def reset(self, do_resets):
+        self.n = np.where(do_resets, 0, self.n)
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_no_episode_stands_still_while_the_policy_acts_in_others(unbiased):
+    made = factory(VecWorker, 1, 0, n_envs=3)
+    sampler = LocalSampler(made, CountingPolicy(), [[RepeatedEnv(3), RepeatedEnv(5), RepeatedEnv(8)]], unbiased=unbiased)
+    for itr in range(10):
+        batch = sampler.obtain_samples(itr, 7, None) if itr % 2 else sampler.obtain_exact_episodes(1 + itr % 4, None)
+        for episode in batch.split():
+            assert episode.agent_infos["n"].tolist() == list(range(1, 1 + len(episode)))
+    sampler.shutdown_worker()
+
+
+@pytest.mark.parametrize("new", [lambda: PointEnv((5, 5), max_episode_length=3), lambda: RepeatedEnv(2)])
+@pytest.mark.parametrize("worker_class, args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=2))])
+def test_an_environment_that_was_replaced_has_no_state_which_is_said(worker_class, args, new, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logger, "log", lines.append)
+
+    def make():
+        return LocalSampler(factory(worker_class, 1, 0, **args), RecordingAgent(), partial(PointEnv, max_episode_length=8))
+
+    first, other, third = make(), make(), make()
+    first.obtain_samples(0, 1, None)
+    third.load_state_dict(first.state_dict())
+    assert not lines, "nothing was replaced yet"
+    first.obtain_samples(1, 1, None, new)
+    state = first.state_dict()
+    other.load_state_dict(state)
+    n = args.get("n_envs", 1)
+    expected = "environments begin new episodes, because their states are unknown. An env_update had replaced some of them: give it again."
+    assert lines == [f"{n} {expected}"]
+    assert set(other.obtain_samples(2, 1, None).lengths.tolist()) == {8}, "those of the constructor"
+    assert other.obtain_samples(3, 1, None, new) == first.obtain_samples(3, 1, None, new), "given again, they are as without a resume"
+    for sampler in (first, other, third):
+        sampler.shutdown_worker()
 
 
 @pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3))])

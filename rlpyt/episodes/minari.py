@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
@@ -40,7 +41,8 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
     Returns:
         The episodes, with the dataset's spaces in their `EnvSpec`. Their actions are elements of the dataset's action space, of which a
         Discrete may start at another number than 0. Observations of a Tuple space become dictionaries with the keys ``item_0``,
-        ``item_1``, ... Infos have one entry per step; Minari's entry for the reset, if any, is left out.
+        ``item_1``, ... Infos have one entry per step; Minari's entry for the reset, if any, is left out. Infos that some episodes do not
+        have are left out too, with a warning.
 
     Raises:
         ImportError: Minari is not installed.
@@ -57,7 +59,18 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
     missing = sorted({*indices}.difference(there))
     if missing:
         raise ValueError(f"The dataset {dataset.id} has no episodes {missing}: choose among its episode_indices, {len(there)} in all.")
-    return EpisodeBatch.from_list(spec, [_path(episode) for episode in dataset.iterate_episodes(indices)])
+    paths = [_path(episode) for episode in dataset.iterate_episodes(indices)]
+    for name in ("env_infos", "agent_infos"):
+        infos = [path[name] for path in paths]
+        common, dropped = _common(infos)
+        if dropped:
+            what = ", ".join(sorted(dropped))
+            warnings.warn(
+                f"Not all episodes of {dataset.id} have these {name} with one entry per step: {what}. They are left out.", stacklevel=2
+            )
+        for path, kept in zip(paths, common):
+            path[name] = kept
+    return EpisodeBatch.from_list(spec, paths)
 
 
 def _path(episode: Any) -> dict:
@@ -82,6 +95,22 @@ def _dicts(value: Any) -> Tree:
     if isinstance(value, tuple):
         return {f"item_{i}": _dicts(part) for i, part in enumerate(value)}
     return np.asarray(value)
+
+
+def _common(infos: list[dict], prefix: str = "") -> tuple[list[dict], set[str]]:
+    """Return the entries that all of these nested dictionaries have, and the names of the others."""
+    names = {name: [isinstance(each.get(name), dict) for each in infos if name in each] for each in infos for name in each}
+    shared = [name for name, nested in names.items() if len(nested) == len(infos) and len({*nested}) == 1]
+    kept: list[dict] = [{} for _ in infos]
+    dropped = {f"{prefix}{name}" for name in names if name not in shared}
+    for name in shared:
+        values = [each[name] for each in infos]
+        if names[name][0]:
+            values, of_part = _common(values, f"{prefix}{name}.")
+            dropped |= of_part
+        for each, value in zip(kept, values):
+            each[name] = value
+    return kept, dropped
 
 
 def _per_step(infos: Tree, T: int) -> Tree:

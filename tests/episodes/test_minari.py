@@ -29,6 +29,35 @@ def played(**kwargs):
     return EpisodeBatch.from_samples(samples, SPEC, first=True, **kwargs)
 
 
+def test_infos_that_only_some_episodes_have_are_left_out_with_a_warning(minari):
+    from minari.data_collector import EpisodeBuffer
+
+    def episode(i, T):
+        infos = dict(k=np.arange(T) + 10.0 * i, of_three=np.zeros(3), deep=dict(x=np.arange(T), y=np.zeros(T)))
+        if i:
+            infos.update(extra=np.zeros(T))
+            infos["deep"].pop("y")
+        observations, is_last = np.zeros((T + 1, 2), np.float32), np.arange(T) == T - 1
+        steps = dict(actions=np.zeros(T, np.int64), rewards=np.ones(T), terminations=is_last, truncations=np.zeros(T, bool))
+        return EpisodeBuffer(id=i, observations=observations, infos=infos, **steps)
+
+    gym_spaces = dict(observation_space=spaces.Box(-1, 1, (2,), np.float32), action_space=spaces.Discrete(2))
+    dataset = minari.create_dataset_from_buffers("rlpyt/infos-v0", [episode(i, T) for i, T in enumerate((3, 5))], **gym_spaces)
+    with pytest.warns(UserWarning, match="these env_infos with one entry per step: deep.y, extra, of_three. They are left out"):
+        batch = from_minari(dataset)
+    assert batch.env_infos.keys() == {"k", "deep"} and batch.env_infos["deep"].keys() == {"x"}
+    assert batch.env_infos["k"].tolist() == [0, 1, 2, 10, 11, 12, 13, 14] and batch.env_infos["deep"]["x"].tolist() == [
+        0,
+        1,
+        2,
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
 def test_writing_and_reading_gives_the_same_episodes(minari):
     batch = played(partial="drop")
     dataset = to_minari(batch, "rlpyt/counting/test-v0", algorithm_name="arithmetic")

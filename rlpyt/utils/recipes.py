@@ -177,6 +177,8 @@ class _Writer:
             return {"$make": self.call(value, where)}
         if dataclasses.is_dataclass(value):
             given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+            if not given.keys() <= inspect.signature(type(value)).parameters.keys():  # Its constructor takes something else.
+                return self.cannot(value, where)
             return {"$make": dict({"class": self.name(type(value), where)}, arguments=self.each(given, where))}
         if isinstance(value, pathlib.PurePath):
             return {"$path": str(value)}

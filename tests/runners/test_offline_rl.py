@@ -277,6 +277,15 @@ def build():
     torch.testing.assert_close(resumed["agent_state_dict"], expected, rtol=0, atol=0)
 
 
+def test_a_run_on_episodes_in_memory_can_be_evaluated(cartpole, tmp_path, capsys):
+    from rlpyt.cli import main
+
+    algo, agent = KINDS["dqn"][1]()
+    run(runner(algo, agent, cartpole, "CartPole-v1"), tmp_path)
+    assert "params.json cannot hold runner.dataset (an object of rlpyt.episodes.batch.EpisodeBatch)" in capsys.readouterr().out
+    assert main(["eval", str(tmp_path / "run_0"), "--episodes", "2"]) == 0
+
+
 def test_digests_of_samples_are_those_of_the_data_set(cartpole, tmp_path):
     def rows(name, dataset, n_steps=20, **settings):
         run(runner(BehaviorCloning(batch_size=8), MlpFfAgent(), dataset, "CartPole-v1", n_steps, digest=True, **settings), tmp_path / name)

@@ -106,6 +106,20 @@ def test_values_come_back_as_they_were(value):
     assert through_json(value) == value and type(through_json(value)) is type(value)
 
 
+@dataclasses.dataclass(init=False)
+class Derived:
+    height: int
+    area: int
+
+    def __init__(self, height):
+        self.height, self.area = height, height**2
+
+
+def test_a_dataclass_whose_constructor_does_not_take_its_fields_is_unknown():
+    recipe, unknown = describe(dict(size=Derived(3)), ELSEWHERE)
+    assert recipe["size"].keys() == {"$unknown"} and unknown.keys() == {"size"}
+
+
 def test_arrays_and_partials_come_back_as_they_were():
     array = np.array([[1, 2]], np.int16)
     np.testing.assert_array_equal(through_json(array), array)

@@ -91,8 +91,8 @@ class AgentPolicy:
         if self.agent.env_spaces is not None:
             self.agent.sample_mode(itr)
 
-    def sampling_itr(self) -> int:
-        """Return the iteration as in which the agent explores; at first the last one in which it has sampled."""
+    def exploration_itr(self) -> int:
+        """Return the iteration whose exploration the agent uses; at first the last one in which it has sampled."""
         return self._itr
 
     def eval_mode(self, itr: int) -> None:

@@ -20,6 +20,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +108,10 @@ def run(args: argparse.Namespace) -> int:
     if solved is not None:
         show(f"{printable(run_dir)} is complete. {solved} Another --stop_return, or none, makes it longer.")
         return 0
-    itr_batch_size = max(snapshot["cum_steps"] // (snapshot["itr"] + 1), 1)
-    if snapshot["cum_steps"] >= runner.planned_steps(itr_batch_size):
-        done = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
+    itr = max(snapshot.get("sampler_itr", snapshot["itr"]), 0)  # An asynchronous run also counts its updates.
+    planned = runner.planned_steps(max(snapshot["cum_steps"] // (itr + 1), 1))
+    if snapshot["cum_steps"] >= planned:
+        done = f"{snapshot['cum_steps']:,} of {planned:,} environment steps"
         show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
     check_settings(run["settings"], runner, file)  # The runner checks this too, but only after renaming files.
@@ -120,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def log_settings(record: Mapping[str, Any], snapshot_mode: str | None) -> dict[str, Any]:
-    """Return the arguments with which the log of a run is opened again.
+    """Return the arguments with which the log of a run is opened again. Say what does not get the rest of the run.
 
     Args:
         record: record of the run, see `rlpyt.runners.record`.
@@ -128,9 +130,12 @@ def log_settings(record: Mapping[str, Any], snapshot_mode: str | None) -> dict[s
     """
     before = record.get("log")
     before = before if isinstance(before, Mapping) else {}
+    settings = {name: before[name] for name in _REOPENED if name in before}
+    if settings.get("use_summary_writer") and find_spec("tensorboard") is None:
+        settings["use_summary_writer"] = False
+        show("TensorBoard does not get the rest of this run, because it is not installed.")
     if before.get("use_wandb"):
         show("Weights & Biases does not get the rest of this run. For that, let its script resume it, with resume_from.")
-    settings = {name: before[name] for name in _REOPENED if name in before}
     return {**settings, **({} if snapshot_mode is None else dict(snapshot_mode=snapshot_mode))}
 
 

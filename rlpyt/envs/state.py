@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
 # Of these, the name is saved: an environment may have several, of which it uses one at a time.
 _NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
 # Kinds of attributes by the names of their classes. Running statistics, of Gymnasium's wrappers or others, are objects that stay.
-_OF_CLASS = {"MjData": "mujoco", "RunningMeanStd": "statistics"}
+_KINDS_BY_CLASS = {"MjData": "mujoco", "RunningMeanStd": "statistics"}
 _WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
@@ -107,16 +106,21 @@ def statistics_kept(envs: Iterable[Any]) -> Iterator[None]:
     Statistics, such as those of ``NormalizeObservation``, outlive resets. So without this, a step that only tries an environment out would
     change all that follow.
     """
-    statistics, arrays = [], []
+    before: list[tuple[Any, dict[str, Any]]] = []  # (statistics, or what has them; its attributes)
     for layer in (layer for env in envs for layer in _layers(env)[0]):
         own = [value for name, value in attributes(layer).items() if _kind(name, value) == "statistics"]
-        statistics += [(each, copy.deepcopy(vars(each))) for each in own]
-        arrays += [(layer, name, value.copy()) for name, value in attributes(layer).items() if own and isinstance(value, np.ndarray)]
-    yield
-    for each, saved in statistics:
-        vars(each).update(saved)
-    for layer, name, array in arrays:
-        setattr(layer, name, array)
+        before += [(each, {**vars(each)}) for each in own]
+        before += [(layer, {name: value for name, value in attributes(layer).items() if own and isinstance(value, np.ndarray)})]
+    contents = [(value, value.copy()) for _, values in before for value in values.values() if isinstance(value, np.ndarray)]
+    try:
+        yield
+    finally:
+        for thing, values in before:
+            for name, value in values.items():
+                setattr(thing, name, value)
+        for array, content in contents:
+            if array.flags.writeable:
+                array[...] = content  # In place, because others may hold it.
 
 
 def _content_of(entry: Any, kind: str, where: str) -> Any:
@@ -223,8 +227,8 @@ def _kind(name: str, value: Any) -> str | None:
         return None
     if kind in _NAMED:
         return "name"
-    if kind in _OF_CLASS:
-        return _OF_CLASS[kind]
+    if kind in _KINDS_BY_CLASS and (kind == "MjData" or attributes(value)):
+        return _KINDS_BY_CLASS[kind]
     if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"

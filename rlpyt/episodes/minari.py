@@ -99,7 +99,10 @@ def _dicts(value: Any) -> Tree:
 
 def _common(infos: list[dict], prefix: str = "") -> tuple[list[dict], set[str]]:
     """Return the entries that all of these nested dictionaries have, and the names of the others."""
-    names = {name: [isinstance(each.get(name), dict) for each in infos if name in each] for each in infos for name in each}
+    names: dict[str, list[bool]] = {}  # Whether each value of this name is a dictionary.
+    for each in infos:
+        for name, value in each.items():
+            names.setdefault(name, []).append(isinstance(value, dict))
     shared = [name for name, nested in names.items() if len(nested) == len(infos) and len({*nested}) == 1]
     kept: list[dict] = [{} for _ in infos]
     dropped = {f"{prefix}{name}" for name in names if name not in shared}
@@ -108,6 +111,8 @@ def _common(infos: list[dict], prefix: str = "") -> tuple[list[dict], set[str]]:
         if names[name][0]:
             values, of_part = _common(values, f"{prefix}{name}.")
             dropped |= of_part
+            if of_part and not values[0]:
+                continue
         for each, value in zip(kept, values):
             each[name] = value
     return kept, dropped

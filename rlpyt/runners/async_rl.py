@@ -391,6 +391,7 @@ class AsyncRlMixin(RunnerMixin):
             self._lags.append(lag)
         self._tell_optimizers(sampler_itr, lag)
         self.agent.train_mode(sampler_itr)
+        self.agent.sampling_itr = sampler_itr  # It samples in other processes.
         with self.diagnostics.optimization:
             opt_info = self.feed.optimize(self.algo, self.opt_itr, sampler_itr, lag)
             self.agent.send_shared_memory()

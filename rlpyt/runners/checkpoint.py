@@ -201,7 +201,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
         logger.continue_rows(beside(file, "progress.csv"), saved["n_rows"])
-        logger.continue_snapshots(snapshot["itr"], _keep_best(file, snapshot))
+        logger.continue_snapshots(first_itr - 1, _keep_best(file, snapshot))
     with reading(file, f"{where}['rng']"):
         parts["rng"].load_state_dict(own["rng"])  # Last: nothing above may draw random numbers.
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
@@ -224,12 +224,13 @@ def _keep_best(file: Path, snapshot: dict[str, Any]) -> float:
     if logger.get_snapshot_mode() != "best" or directory is None:
         return best_score
     best = beside(file, "best.pkl")
+    scores = {file: snapshot["run"]["runner"].get("score")}
+    with suppress(OSError, ValueError):
+        scores[best] = run_in(best, read_snapshot(best))["best_score"]
+    new = os.path.join(directory, "best.pkl")
     for path in (best, file):
-        with suppress(OSError, ValueError):
-            run = run_in(path, read_snapshot(path))
-            if best_score in ((run["best_score"],) if path == best else (run["runner"].get("score"),)):
-                new = os.path.join(directory, "best.pkl")
-                return best_score if logger.try_to_write(new, partial(copy, path, new)) else -math.inf
+        if path in scores and scores[path] == best_score:
+            return best_score if logger.try_to_write(new, partial(copy, path, new)) else -math.inf
     return -math.inf
 
 

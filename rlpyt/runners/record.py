@@ -12,7 +12,7 @@ stop_return, digest
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          arguments of the algorithm's method of that name
-log                 how the log was opened: arguments of `rlpyt.utils.logging.context.logger_context`
+log                 how the log is kept: arguments of `rlpyt.utils.logging.context.logger_context`
 choices             between equal computations; a resumed run keeps them. To repeat them in a new run, give them to the runner as
                     `calibrate`.
 traj_info           attributes that the TrajInfo class gets, such as the discount
@@ -136,7 +136,7 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
         calls[name] = call
         unknown.update(cannot)
     relative = None if script.file is None else os.path.relpath(os.path.realpath(script.file), os.path.realpath(directory))
-    whence = dict(format=FORMAT, script=dict(script._asdict(), relative=relative), log=logger.opened_with())
+    whence = dict(format=FORMAT, script=dict(script._asdict(), relative=relative), log=logger.log_settings())
     record = dict(**whence, **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")
     logger.try_to_write(path, lambda: _add_record(path, record))

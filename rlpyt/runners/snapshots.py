@@ -219,18 +219,19 @@ def newest_first(path: Any) -> tuple[Path, list[Path]]:
     return path, [path] if path.is_file() else [file.path for file in sorted(snapshot_files(path), key=_recency, reverse=True)]
 
 
-def _recency(file: SnapshotFile) -> tuple[float, float, bool, bool]:
+def _recency(file: SnapshotFile) -> tuple[bool, float, float, bool]:
     """Return a sort key that is higher for snapshots written later. Copying changes the times of files, so they are not used.
 
-    Files of earlier runs, which were moved aside, are older. Within a run, the number of sampled steps decides. After equal numbers, the
-    best snapshot of an asynchronous run has the older networks. Damaged files count as newest, so that they are noticed.
+    Files of earlier runs, which were moved aside, are older. Within a run, the number of sampled steps decides. Damaged files count as
+    newest, so that they are noticed. The best snapshot is the last resort: a resumed run begins with that of the run before, and that of
+    an asynchronous run has older networks than its number of steps says.
     """
     try:
         steps = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
         check_form(steps, (int, float), "cum_steps")
     except Exception:  # Damaged files fail in many ways.
         steps = math.inf
-    return file.run, steps, file.name != "best", not file.is_previous
+    return file.name != "best", file.run, steps, not file.is_previous
 
 
 def replay_files(file: Path, replay: dict | None) -> list[Path]:

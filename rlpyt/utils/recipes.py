@@ -177,7 +177,9 @@ class _Writer:
             return {"$make": self.call(value, where)}
         if dataclasses.is_dataclass(value):
             given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-            if not given.keys() <= inspect.signature(type(value)).parameters.keys():  # Its constructor takes something else.
+            try:
+                inspect.signature(type(value)).bind(**given)
+            except TypeError:  # Its constructor takes something else than its fields.
                 return self.cannot(value, where)
             return {"$make": dict({"class": self.name(type(value), where)}, arguments=self.each(given, where))}
         if isinstance(value, pathlib.PurePath):

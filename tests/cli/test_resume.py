@@ -75,12 +75,14 @@ def test_a_run_is_resumed_in_its_own_directory(run_dir, rlpyt, run_ID):
 def test_the_log_is_opened_as_before(run_dir, rlpyt, options, mode):
     params = json.loads((run_dir / "params.json").read_text())
     assert params["rlpyt"]["log"]["use_summary_writer"] is False
-    params["rlpyt"]["log"].update(use_summary_writer=True, tf_step="env_steps", snapshot_mode="best", use_wandb=dict(project="x"))
+    before = dict(use_summary_writer=True, tf_step="env_steps", snapshot_mode="best", snapshot_gap=7, use_wandb=True)
+    params["rlpyt"]["log"] = before
     (run_dir / "params.json").write_text(json.dumps(params))
     code, out, _ = rlpyt("resume", run_dir, "--n_steps", "256", *options)
     assert code == 0 and "Weights & Biases does not get the rest of this run" in out
     assert list(run_dir.glob("events.out.*"))
-    assert json.loads((run_dir / "params.json").read_text())["rlpyt"]["log"]["snapshot_mode"] == mode
+    now = json.loads((run_dir / "params.json").read_text())["rlpyt"]["log"]
+    assert now == dict(before, snapshot_mode=mode, use_wandb=False)
     assert (run_dir / "itr_1.pkl").exists() == (mode == "all")
     header = (run_dir / "progress.csv").read_text().splitlines()[0].split(",")
     assert "ReturnAverage" in header and "Return/Average" not in header
@@ -95,7 +97,29 @@ def test_a_run_that_stopped_in_its_last_interval_is_completed(run_dir, rlpyt):
     code, out, _ = rlpyt("resume", run_dir)  # It has taken 128 steps.
     assert code == 0 and "Resumed after iteration 0" in out and "100% of 256 steps" in out
     code, out, _ = rlpyt("resume", run_dir)
-    assert code == 0 and "is complete, with 256 of 100 environment steps" in out
+    assert code == 0 and "is complete, with 256 of 256 environment steps" in out
+
+
+def test_tensorboard_that_is_not_installed_is_left_out(run_dir, rlpyt, monkeypatch):
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["log"]["use_summary_writer"] = True
+    (run_dir / "params.json").write_text(json.dumps(params))
+    monkeypatch.setattr("rlpyt.cli.resume.find_spec", lambda name: None)
+    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "256")
+    assert code == 0 and "TensorBoard does not get the rest of this run, because it is not installed" in out
+    assert not list(run_dir.glob("events.out.*"))
+
+
+def test_iterations_of_an_asynchronous_run_are_those_of_its_sampler(run_dir, rlpyt):
+    """Its `itr` counts updates."""
+    snapshot = torch.load(run_dir / "params.pkl", weights_only=True)
+    torch.save(dict(snapshot, itr=7, sampler_itr=0), run_dir / "params.pkl")
+    params = json.loads((run_dir / "params.json").read_text())
+    params["rlpyt"]["n_steps"] = 100
+    params["rlpyt"]["runner"]["arguments"]["log_interval_steps"] = 200
+    (run_dir / "params.json").write_text(json.dumps(params))
+    code, out, _ = rlpyt("resume", run_dir)
+    assert code == 0 and "is complete, with 128 of 128 environment steps" in out
 
 
 def test_a_complete_run_is_left_alone(run_dir, rlpyt):

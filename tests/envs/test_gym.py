@@ -2,6 +2,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from functools import partial
 
@@ -437,6 +438,42 @@ def test_wrapping_leaves_the_generator_of_the_action_space_alone():
     bare, wrapped = ScriptedEnv(), ScriptedEnv()
     bare.action_space, wrapped.action_space = spaces.Discrete(10**6, seed=5), spaces.Discrete(10**6, seed=5)
     assert GymEnvWrapper(wrapped).action_space.sample() == bare.action_space.sample() == wrapped.action_space.sample()
+
+
+class GoalEnv(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
+
+    def __init__(self):
+        self.goal = np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.goal[:] = self.np_random.uniform(size=2)
+        return self.goal.copy(), {}
+
+    def step(self, action):
+        return self.goal.copy(), 0.0, False, False, {}
+
+
+class DistanceToGoal(gymnasium.Wrapper):
+    """Shares an array with the environment, beside statistics of any kind."""
+
+    def __init__(self, env, statistics):
+        super().__init__(env)
+        self.goal, self.statistics = env.unwrapped.goal, statistics
+
+    def step(self, action):
+        observation, *others = self.env.step(action)
+        return observation - self.goal, *others
+
+
+@pytest.mark.parametrize("members", [dict(n=0), dict(__slots__=()), dict(lock=threading.Lock()), dict(mean=np.zeros(2))])
+def test_what_a_wrapper_shares_with_its_environment_stays_shared_beside_statistics(members):
+    statistics = type("RunningMeanStd", (), {"__slots__": ()} if "__slots__" in members else {})()
+    vars(statistics).update(members) if "__slots__" not in members else None
+    env = GymEnvWrapper(DistanceToGoal(GoalEnv(), statistics))
+    env.reset()
+    assert env.step(0).observation.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("wrapper", [gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward])

@@ -48,6 +48,7 @@ from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.launching.sweep import PAUSE_AT
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.processors import allowed_cpus
 
 pytestmark = [processes, pytest.mark.timeout(120), pytest.mark.usefixtures("nothing_is_left_behind")]
@@ -777,3 +778,19 @@ def test_forked_processes_do_not_hang_with_several_threads():
 def test_a_synchronous_affinity_will_do(tmp_path):
     runner = build("cpu", affinity=dict(workers_cpus=[0, 1], master_torch_threads=1, set_affinity=False), n_steps=200)
     assert len(train(runner, tmp_path)) == 1
+
+
+@processes
+def test_a_resumed_run_goes_on_with_its_gaps_between_snapshots(tmp_path):
+    def kept(**settings):
+        runner = build("serial", save_replay=True, log_interval_steps=1, **settings)
+        with logger_context(str(tmp_path), 0, "test", snapshot_mode="last+gap", snapshot_gap=5, override_prefix=True):
+            runner.train()
+        numbered = (file for file in snapshot_files(tmp_path / "run_0") if file.itr is not None and file.run == math.inf)
+        return sorted(file.itr for file in numbered), runner.n_itr, runner.agent.sampling_itr
+
+    first, n_itr, sampling_itr = kept(n_steps=800)
+    assert first and first[-1] >= n_itr - 5
+    assert sampling_itr > n_itr // 2, "so that it explores as in training when it is recorded, and not as in iteration 0"
+    second, n_longer, _ = kept(n_steps=1600, resume_from=tmp_path / "run_0")
+    assert second and n_itr <= second[0] <= n_itr + 5 and second[-1] >= n_longer - 5

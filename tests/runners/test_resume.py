@@ -225,8 +225,8 @@ def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path)
     assert load_snapshot(directory)[0].name == "params.pkl"
     shutil.copy(directory / "params_previous.pkl", directory / "best.pkl")
     assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "params_previous.pkl", "best.pkl"]
-    shutil.copy(directory / "params.pkl", directory / "best.pkl")  # Of equal steps, it may have older networks.
-    assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "best.pkl", "params_previous.pkl"]
+    shutil.copy(directory / "params.pkl", directory / "best.pkl")  # Its networks may be older than its number of steps says.
+    assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "params_previous.pkl", "best.pkl"]
     with pytest.raises(Killed):
         run("dqn", tmp_path / "a", False, stop_at=9)  # A new run in the same directory, which is 6 iterations old.
     os.utime(directory / "params.pkl", ns=(0, 0))
@@ -427,6 +427,9 @@ def test_a_resumed_run_begins_with_the_best_snapshot_of_before(is_same, left, tm
         now = torch.load(other / "run_0" / "best.pkl", weights_only=True)
         assert kept == 7.0 and now["itr"] == best["itr"] and now["run"]["best_score"] == 7.0
         assert not is_same or (other / "run_0" / "best.1.pkl").exists()
+    if is_same:  # That run was killed before its first snapshot.
+        file, snapshot = load_snapshot(other / "run_0")
+        assert file.name == "params.1.pkl" and snapshot["itr"] == 4
 
 
 @pytest.mark.parametrize("stop_at", [4, 5, 6, 7, 8, 9])

@@ -29,8 +29,8 @@ class OptionalMethods:
     def prepare(self, env: Any) -> None:
         """Prepare for an environment before the first action. Further calls do nothing."""
 
-    def sampling_itr(self) -> int:
-        """Return the iteration as in which the policy explores."""
+    def exploration_itr(self) -> int:
+        """Return the iteration whose exploration the policy uses."""
         return 0
 
     def for_envs(self, actions: Any) -> Any:

@@ -102,7 +102,7 @@ class Sampler(Recorded, ABC):
             self._envs = self._env_updates(envs)
         with naming(self, "agents"):
             self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # the last policy given to each worker
-        self._itr = max(OptionalMethods(policy).sampling_itr() for policy in self._agents)
+        self._itr = max(OptionalMethods(policy).exploration_itr() for policy in self._agents)
         self._prepare(self._agents)
         self._warn_of_generators(self._agents)
         self._start()

@@ -183,7 +183,8 @@ class DefaultWorker(Worker):
         self._recorder = Recorder(self._n_envs)
         self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
-        self._is_replaced = [False] * self._n_envs  # Whether an update has replaced the environment that the constructor was given.
+        self._is_given = [False] * self._n_envs  # Whether an update has brought an environment; the first one comes from the constructor
+        self._is_replaced = [False] * self._n_envs  # of the sampler. And whether a later one has replaced it.
         self._is_new = True  # The environment or policy is new; observations and infos may have another form.
         self.worker_init()
 
@@ -249,12 +250,14 @@ class DefaultWorker(Worker):
             return
         with self._random_state:
             env = apply_env_update(self._envs[b], env_update)
+        if env is not self._envs[b]:
+            self._is_replaced[b] = self._is_given[b]
+            self._is_given[b] = True
         self._set_env(b, env)
 
     def _set_env(self, b: int, env: Any) -> None:
         self._drop(b)
         if env is not self._envs[b]:
-            self._is_replaced[b] = self._envs[b] is not None
             self._envs[b], self._in_place[b], self._is_new = env, as_in_place(env), True
             if not self._lacks_envs:
                 self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")

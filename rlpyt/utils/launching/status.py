@@ -287,7 +287,8 @@ def _state_by_log(run_dir: Path) -> str:
     if says_complete(run_dir):
         return "finished"
     tail = last_lines(run_dir / "debug.log", 100)
-    return "failed" if any(line.startswith(_TRACEBACK) for line in tail) else "interrupted"
+    has_failed = any(line.startswith(_TRACEBACK) for line in tail) and not (error_in(tail) or "").startswith("KeyboardInterrupt")
+    return "failed" if has_failed else "interrupted"
 
 
 # --- The output of a run -----------------------------------------------------------------------------------------------

@@ -101,9 +101,8 @@ def logger_context(
     The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Of the
     processes that torchrun started, the first one writes; the others log nothing.
 
-    At the end of the block, the previous log is restored. An exception other than KeyboardInterrupt is written to debug.log, and so is a
-    normal end, by which a launcher recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its
-    own files.
+    At the end of the block, the previous log is restored. An exception is written to debug.log, and so is a normal end, by which a launcher
+    recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its own files.
 
     Args:
         log_params: the configuration; values that JSON cannot hold are written as the names of their types.
@@ -171,15 +170,6 @@ def run_context(
         if use_wandb:
             import_wandb()  # Raises before any directory is made.
         run_dir = make_first_new(run_dir, others)
-        logger.set_opened_with(
-            dict(
-                snapshot_mode=snapshot_mode,
-                snapshot_gap=logger.get_snapshot_gap(),
-                use_summary_writer=use_summary_writer,
-                tf_step=tf_step,
-                use_wandb=logger.stub_to_json(use_wandb),
-            )
-        )
         message = f"Another run is writing to {run_dir}: {if_taken}"
         stack.enter_context(sole_writer(run_dir, message))
         logger.move_aside(_files_of_run(run_dir))
@@ -203,8 +193,7 @@ def run_context(
         try:
             yield run_dir
         except BaseException as error:
-            is_told = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code in (None, 0, *EXITS_BY_SIGNAL))
-            if not is_told:  # Of a run that was told to end, the log has no traceback: it is interrupted, and has not failed.
+            if not isinstance(error, SystemExit) or error.code not in (None, 0, *EXITS_BY_SIGNAL):
                 logger.write_text(traceback_of(error))
             raise
         logger.write_text(RUN_COMPLETE)

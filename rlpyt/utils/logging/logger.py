@@ -33,7 +33,7 @@ from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.store import ByIteration, SnapshotStore
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
-from rlpyt.utils.logging.writers import CompletedWriter
+from rlpyt.utils.logging.writers import CompletedWriter, writes_for_wandb
 from rlpyt.utils.misc import remove_stale_temporaries, write_json
 from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
@@ -66,7 +66,6 @@ class _State:
     warned: dict[str, str] = field(default_factory=dict)  # reported problems that last, e.g. path -> error
     keep: ByIteration = field(default_factory=ByIteration)  # which snapshots are kept
     snapshot_dir: str | None = None
-    opened_with: dict[str, Any] = field(default_factory=dict)  # see `set_opened_with`
     tf_summary_dir: str | None = None
     tf_summary_writer: Any = None
     tf_step: str = "itr"
@@ -211,14 +210,15 @@ def set_iteration(iteration: int) -> None:
     _state.iteration = iteration
 
 
-def set_opened_with(settings: Mapping[str, Any]) -> None:
-    """Keep the arguments of the context that has opened this log, for a run that continues it."""
-    _state.opened_with = dict(settings)
-
-
-def opened_with() -> dict[str, Any]:
-    """Return the arguments of the context that has opened this log; {} if no context has."""
-    return dict(_state.opened_with)
+def log_settings() -> dict[str, Any]:
+    """Return how this log is kept, as arguments of `rlpyt.utils.logging.context.logger_context`."""
+    return dict(
+        snapshot_mode=_state.keep.mode,
+        snapshot_gap=_state.keep.gap,
+        use_summary_writer=_state.tf_summary_dir is not None,
+        tf_step=_state.tf_step,
+        use_wandb=writes_for_wandb(_state.tf_summary_writer),
+    )
 
 
 # --- Text -------------------------------------------------------------------------------------------------------------

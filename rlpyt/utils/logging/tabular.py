@@ -39,11 +39,12 @@ class CsvTable:
 
     def write(self, row: Mapping) -> None:
         """Append a row; after an OSError, this row and perhaps earlier ones are still pending."""
-        self._unwritten.append({self._column(key): value for key, value in row.items()} if self._earlier else row)
+        self._unwritten.append({self._column(key, row): value for key, value in row.items()} if self._earlier else row)
         self.write_pending()
 
-    def _column(self, key: str) -> str:
-        return key if key in self.columns else self._earlier.get(key.replace("/", ""), key)
+    def _column(self, key: str, row: Mapping) -> str:
+        earlier = self._earlier.get(key.replace("/", ""), key)
+        return key if key in self.columns or earlier in row else earlier
 
     def write_pending(self) -> None:
         """Write the rows that an OSError has kept out of the file, if any."""

@@ -105,3 +105,8 @@ class Writers:
         """Close each."""
         for writer in self.writers:
             writer.close()
+
+
+def writes_for_wandb(writer: Any) -> bool:
+    """Whether a writer, or one of several, is of Weights & Biases."""
+    return any(isinstance(each, WandbWriter) for each in (writer.writers if isinstance(writer, Writers) else [writer]))

@@ -965,6 +965,25 @@ def test_an_environment_that_was_replaced_has_no_state_which_is_said(worker_clas
         sampler.shutdown_worker()
 
 
+class MakesOne(DefaultWorker):
+    def worker_init(self):
+        self.env = PointEnv(max_episode_length=8)
+
+
+class WrapsWhatComes(DefaultWorker):
+    def update_env(self, env_update):
+        super().update_env(env_update)
+        self.env = PointEnv(max_episode_length=8)
+
+
+@pytest.mark.parametrize("worker_class", [MakesOne, WrapsWhatComes])
+def test_environments_that_a_worker_makes_itself_are_not_replaced(worker_class):
+    sampler = LocalSampler(factory(worker_class, 1, 0), RecordingAgent(), PointEnv(max_episode_length=8))
+    sampler.obtain_samples(0, 1, None)
+    (state,) = sampler.state_dict()["workers"]
+    assert not state["are_replaced"] and state["envs"] != [None]
+
+
 @pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3))])
 def test_after_the_loss_of_a_life_another_sampler_goes_on_from_there(worker_class, args):
     def make(seed):

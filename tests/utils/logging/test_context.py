@@ -191,6 +191,15 @@ def test_a_resumed_run_continues_columns_whether_it_writes_for_tensorboard_or_no
     ]
 
 
+def test_columns_that_differ_by_a_slash_alone_stay_apart(tmp_path):
+    with logger_context(tmp_path, 0, "x") as earlier:
+        log_row(**{"Loss/Q": 1})
+    with logger_context(tmp_path, 1, "x") as run_dir:
+        logger.continue_rows(f"{earlier}/progress.csv", 1)
+        log_row(**{"Loss/Q": 2, "LossQ": 20})
+    assert read(f"{run_dir}/progress.csv") == [{"Loss/Q": "1", "LossQ": "nan"}, {"Loss/Q": "2", "LossQ": "20"}]
+
+
 def test_files_of_an_earlier_run_are_kept_under_another_name(tmp_path, capsys):
     for i in range(3):
         with logger_context(tmp_path, 0, "x", dict(i=i), snapshot_mode="last+gap") as run_dir:

@@ -183,8 +183,8 @@ class DefaultWorker(Worker):
         self._recorder = Recorder(self._n_envs)
         self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
-        self._is_given = [False] * self._n_envs  # Whether an update has brought an environment; the first one comes from the constructor
-        self._is_replaced = [False] * self._n_envs  # of the sampler. And whether a later one has replaced it.
+        self._is_given = [False] * self._n_envs  # Whether an update has brought an environment; the first one is the constructor's.
+        self._is_replaced = [False] * self._n_envs  # Whether a later update has put another one in its place.
         self._is_new = True  # The environment or policy is new; observations and infos may have another form.
         self.worker_init()
 

@@ -118,10 +118,10 @@ def run(args: argparse.Namespace) -> int:
     runner.resume_from = run_dir
 
     params = opened.params or read_params(opened.params_file)
-    return train(run_dir, params, log_settings(opened.record, args.snapshot_mode), runner.train)
+    return train(run_dir, params, settings_of_log(opened.record, args.snapshot_mode), runner.train)
 
 
-def log_settings(record: Mapping[str, Any], snapshot_mode: str | None) -> dict[str, Any]:
+def settings_of_log(record: Mapping[str, Any], snapshot_mode: str | None) -> dict[str, Any]:
     """Return the arguments with which the log of a run is opened again. Say what does not get the rest of the run.
 
     Args:
@@ -191,7 +191,7 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
         trainer.restore(run_dir)
         trainer.resume(n_epochs=n_epochs)
 
-    return train(run_dir, opened.params, log_settings(opened.record, args.snapshot_mode), work)
+    return train(run_dir, opened.params, settings_of_log(opened.record, args.snapshot_mode), work)
 
 
 def _or_none(number: Callable[[str], float]) -> Callable[[str], float | str]:

@@ -22,8 +22,7 @@ from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, arrays_in,
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
 # Of these, the name is saved: an environment may have several, of which it uses one at a time.
 _NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
-# Kinds of attributes by the names of their classes. Running statistics, of Gymnasium's wrappers or others, are objects that stay.
-_KINDS_BY_CLASS = {"MjData": "mujoco", "RunningMeanStd": "statistics"}
+_STATISTICS = "RunningMeanStd"  # Class, by name, of running statistics, in Gymnasium's wrappers and others. The object stays, and changes.
 _WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
@@ -184,8 +183,8 @@ def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
     parts = [(layer, name, value, _kind(name, value)) for layer in layers for name, value in attributes(layer).items()]
     parts = [part for part in parts if not (part[3] == "name" and _is_method(*part[:2]))]  # In the place of a method, they stay.
     generators = [attributes(value).get("_np_random") for _, _, value, kind in parts if kind == "space"]
-    changing = [vars(value) if kind == "statistics" else value for *_, value, kind in parts if kind in ("plain", "statistics")]
-    writer = Writer([*changing, *generators])
+    parts = [(layer, name, vars(value) if kind == "statistics" else value, kind) for layer, name, value, kind in parts]
+    writer = Writer([*(value for *_, value, kind in parts if kind in ("plain", "statistics")), *generators])
     states: dict[int, dict[str, tuple[str, Any]]] = {id(layer): {} for layer in layers}
     for layer, name, value, kind in parts:
         where = f"{type(layer).__qualname__}.{name}"
@@ -200,7 +199,7 @@ def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
         elif kind == "name":
             state[name] = kind, _name_of(layer, value)
         elif kind in ("plain", "statistics"):
-            state[name] = kind, writer.write(vars(value) if kind == "statistics" else value, where)
+            state[name] = kind, writer.write(value, where)
     return list(states.values())
 
 
@@ -227,8 +226,10 @@ def _kind(name: str, value: Any) -> str | None:
         return None
     if kind in _NAMED:
         return "name"
-    if kind in _KINDS_BY_CLASS and (kind == "MjData" or attributes(value)):
-        return _KINDS_BY_CLASS[kind]
+    if kind == "MjData":
+        return "mujoco"
+    if kind == _STATISTICS and attributes(value):
+        return "statistics"
     if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"

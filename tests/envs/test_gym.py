@@ -469,8 +469,10 @@ class DistanceToGoal(gymnasium.Wrapper):
 
 @pytest.mark.parametrize("members", [dict(n=0), dict(__slots__=()), dict(lock=threading.Lock()), dict(mean=np.zeros(2))])
 def test_what_a_wrapper_shares_with_its_environment_stays_shared_beside_statistics(members):
-    statistics = type("RunningMeanStd", (), {"__slots__": ()} if "__slots__" in members else {})()
-    vars(statistics).update(members) if "__slots__" not in members else None
+    of_class = {name: value for name, value in members.items() if name == "__slots__"}
+    statistics = type("RunningMeanStd", (), of_class)()
+    for name in members.keys() - of_class.keys():
+        setattr(statistics, name, members[name])
     env = GymEnvWrapper(DistanceToGoal(GoalEnv(), statistics))
     env.reset()
     assert env.step(0).observation.tolist() == [0, 0]

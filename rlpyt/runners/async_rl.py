@@ -300,7 +300,8 @@ class AsyncRlMixin(RunnerMixin):
             if not self._replays:
                 restarted = running(self._lines).restarted
                 restarted[self.first_itr % len(restarted)] = True
-            self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
+            self.n_copied = self.first_itr
+            self.sampler_itr = self.agent.sampling_itr = self.first_itr - 1
             first_update = max(self.min_itr_learn, CompletedAlgorithm(self.algo)._first_itr_with_replay)
             if first_update >= self.first_itr:
                 self._ratio_since = first_update, self.algo.update_counter
@@ -391,7 +392,6 @@ class AsyncRlMixin(RunnerMixin):
             self._lags.append(lag)
         self._tell_optimizers(sampler_itr, lag)
         self.agent.train_mode(sampler_itr)
-        self.agent.sampling_itr = sampler_itr  # It samples in other processes.
         with self.diagnostics.optimization:
             opt_info = self.feed.optimize(self.algo, self.opt_itr, sampler_itr, lag)
             self.agent.send_shared_memory()
@@ -465,7 +465,7 @@ class AsyncRlMixin(RunnerMixin):
         logger.set_iteration(max(itr, 0))
         with logger.prefix(f"itr #{max(itr, 0)} "):
             if is_batch:
-                self.sampler_itr = itr
+                self.sampler_itr = self.agent.sampling_itr = itr  # The agent samples in other processes.
                 self.store_batch(itr, [info for report in reports for info in report.traj_infos])
             is_due = not is_batch or (itr + 1) % self.log_interval_itrs == 0
             if is_due and not (is_cut_short and pause_at() is not None):  # See `finish_interrupted`.

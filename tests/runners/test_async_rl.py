@@ -325,7 +325,13 @@ def test_a_resumed_run_keeps_to_the_replay_ratio(tmp_path):
 
 
 def test_a_run_that_lagged_behind_the_ratio_keeps_to_it_from_where_it_is_resumed(tmp_path):
-    before = train(slow_training(ahead=None, save_replay=True), tmp_path, snapshot_mode="last")
+    def wait_until_sampling_has_ended(runner):
+        while runner.n_copied < runner.n_itr:
+            runner._take_in()
+            time.sleep(0.01)
+
+    lagging = slow_training(ahead=None, save_replay=True, after_update=wait_until_sampling_has_ended)
+    before = train(lagging, tmp_path, snapshot_mode="last")
     n_updates = column(before, "CumUpdates")[-1]
     assert n_updates < (25 - 5) * 5 / 2
     resumed = slow_training(save_replay=True, n_steps=700, resume_from=tmp_path / "run_0")

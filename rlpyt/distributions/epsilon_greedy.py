@@ -26,9 +26,19 @@ class EpsilonGreedy(DiscreteMixin):
 
         Args:
             mask: bool like `q`, False for actions not to choose; None allows all.
+
+        Raises:
+            ValueError: epsilon has the values of another number of environments.
         """
         greedy = (q if mask is None else masked_q(q, mask)).argmax(dim=-1)
         epsilon = self._epsilons.on(q.device, self._epsilon)
+        if isinstance(epsilon, torch.Tensor) and epsilon.dim() and epsilon.shape != greedy.shape[-1:]:
+            if epsilon.numel() != 1:
+                raise ValueError(
+                    f"Epsilon has {epsilon.numel()} values, one for each environment that the agent samples from, but Q-values have shape "
+                    f"{list(q.shape)}: call set_epsilon of the distribution, or, of the agent, initialize, or make_vec_eps and sample_mode."
+                )
+            epsilon = epsilon.reshape(())
         explore = torch.rand(greedy.shape, device=q.device) < epsilon
         uniform = torch.randint_like(greedy, self.dim) if mask is None else masked_q(torch.rand_like(q), mask).argmax(dim=-1)
         return torch.where(explore, uniform, greedy).to(self.dtype)

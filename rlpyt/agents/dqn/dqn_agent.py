@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -92,6 +92,10 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
         self.distribution = self.make_distribution(n_actions)
         if env_ranks is not None:
             self.make_vec_eps(global_B, env_ranks)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a `state_dict`, or the parameters of "model" into both models if there are none for "target"."""
+        super().load_state_dict({"target": state_dict["model"], **state_dict} if "model" in state_dict else state_dict)
 
     def make_distribution(self, n_actions: int) -> EpsilonGreedy:
         """Return the distribution that chooses actions."""

@@ -19,6 +19,7 @@ from rlpyt.utils.shared_int import SharedInt
 if TYPE_CHECKING:
     from rlpyt.agents.base import BaseAgent as AgentMixin
     from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+    from rlpyt.envs.base import EnvSpaces
 else:
     AgentMixin = object
 
@@ -67,10 +68,18 @@ class EpsilonGreedyAgentMixin(AgentMixin):
                 f"eps_final_min={self.eps_final_min} must be above 0, and at most eps_final={self.eps_final}: the epsilons in between "
                 "are evenly spaced in their logarithm."
             )
+        self._make_one_epsilon()
+
+    def _make_one_epsilon(self) -> None:
         self.eps_sample: float | torch.Tensor = self.eps_init
         # Epsilons before and after annealing: the numbers above, or tensors with one value per environment.
         self._eps_init_value: float | torch.Tensor = self.eps_init
         self._eps_final_value: float | torch.Tensor = self.eps_final
+
+    def initialize(self, env_spaces: EnvSpaces, *args: Any, **kwargs: Any) -> None:
+        """Extend the method: forget the epsilons of the environments that the agent served before."""
+        self._make_one_epsilon()
+        super().initialize(env_spaces, *args, **kwargs)
 
     def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
         """Assign the sampler iterations of annealing. The algorithm calls it; its settings are in environment steps."""

@@ -1,5 +1,6 @@
 import copy
 import multiprocessing as mp
+import pickle
 
 import pytest
 import torch
@@ -134,6 +135,29 @@ def test_alternating_halves_share_epsilons():
     torch.testing.assert_close(epsilon_at(agent, 10**6), torch.logspace(-3, -1, 6)[3:])
 
 
+def test_an_agent_that_is_initialized_again_forgets_the_epsilons_of_its_environments():
+    agent = make(3, range(3), eps_final_min=0.001)
+    assert epsilon_at(agent, 5000).shape == (3,)
+    with pytest.raises(ValueError, match="3 values, one for each environment"):
+        agent.step(*inputs(2))
+    with pytest.raises(ValueError, match="3 values, one for each environment"):
+        agent.step(*inputs())
+    agent.initialize(SPACES)
+    assert epsilon_at(agent, 5000) == pytest.approx(0.01)
+    assert agent.step(*inputs(2)).action.shape == (2,)
+    agent.make_vec_eps(1, [0])
+    agent.sample_mode(5000)
+    assert agent.step(*inputs()).action.shape == () and agent.step(*inputs(2)).action.shape == (2,)
+
+
+def test_the_parameters_of_the_model_alone_are_loaded_into_both():
+    agent, other = make(), make()
+    agent.load_state_dict({"model": other.model.state_dict()})
+    for model in (agent.model, agent.target_model):
+        for mine, theirs in zip(model.state_dict().values(), other.model.state_dict().values(), strict=True):
+            assert torch.equal(mine, theirs)
+
+
 @pytest.mark.parametrize("eps_final_min", [0, -1, 0.5])
 def test_epsilons_that_have_no_spacing_are_refused(eps_final_min):
     with pytest.raises(ValueError, match="eps_final_min"):
@@ -145,9 +169,14 @@ def _report_epsilon(agent, pipe):
         pipe.send(float(epsilon_at(agent, itr)))
 
 
+COPIES = {"itself": lambda agent: agent, "deepcopy": copy.deepcopy, "pickle": lambda agent: pickle.loads(pickle.dumps(agent))}
+
+
+@pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
-def test_the_algorithms_schedule_reaches_workers_started_before(start_method):
-    agent = make()
+def test_the_algorithms_schedule_reaches_workers_started_before(start_method, how):
+    original = make()
+    agent = COPIES[how](original)
     ctx = mp.get_context(start_method)
     pipe, theirs = ctx.Pipe()
     worker = ctx.Process(target=_report_epsilon, args=(agent, theirs), daemon=True)
@@ -158,6 +187,7 @@ def test_the_algorithms_schedule_reaches_workers_started_before(start_method):
         assert pipe.poll(60), "the worker does not answer"
         assert pipe.recv() == pytest.approx(epsilon_at(agent, itr))
     assert (agent.eps_itr_min, agent.eps_itr_max) == (2, 6)
+    assert how == "itself" or original.eps_itr_max == 1000
     pipe.send(None)
     worker.join(60)
     assert worker.exitcode == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -189,7 +189,7 @@ class BaseAgent(Recorded):
         if self.acting_bf16 and not has_bf16(torch.device("cpu")):
             logger.log("The processor has no instructions for bfloat16: the agent acts in float32.")
         check_mask(env_spaces)
-        self.env_spaces = env_spaces
+        self.env_spaces, self.device, self._mode = env_spaces, torch.device("cpu"), None
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
         check_flattened(self, without_mask(env_spaces.observation))
@@ -229,7 +229,7 @@ class BaseAgent(Recorded):
     def to_device(self, cuda_idx: int | None = None) -> None:
         """Train on the accelerator of this index, or on the CPU if it is None. Called by the runner, before the optimizer is made.
 
-        A shared model stays on the CPU, and a copy is trained.
+        A shared model stays on the CPU, and a copy is trained. Layers that models share stay shared.
         """
         if cuda_idx is None:
             keep_large_blocks()
@@ -237,8 +237,7 @@ class BaseAgent(Recorded):
         self.device = accelerator.device_of(cuda_idx)
         accelerator.use(self.device)
         if self.shared_model is not None:
-            for name, shared in self._shared_models.items():
-                setattr(self, name, copy.deepcopy(shared))
+            self.replace_by_copies({*self.model_names.values(), *self._shared_models})
         for model in self.named_models().values():
             model.to(self.device)
         logger.log(f"The agent trains on {self.device}.")
@@ -255,6 +254,7 @@ class BaseAgent(Recorded):
                 device_ids = None if device_idx is None else [device_idx]
                 options: dict[str, Any] = {SYNC_BUFFERS: False}
                 parallel = DistributedDataParallel(model, device_ids=device_ids, **options)
+                parallel.training = model.training  # It begins in training mode, and `set_training` would leave it and the model there.
                 if self.device.type == "cpu" and torch.distributed.get_world_size() > 2:
                     parallel.register_comm_hook(None, average_in_order_of_ranks)
                 setattr(self, self.model_names[name], parallel)
@@ -268,6 +268,11 @@ class BaseAgent(Recorded):
         for attribute in self.model_names.values():
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
+
+    def replace_by_copies(self, attributes: Iterable[str]) -> None:
+        """Replace the models that these attributes hold by copies. Layers and tensors that they share are shared among the copies, too."""
+        for attribute, model in copy.deepcopy({name: unwrap_ddp(getattr(self, name)) for name in attributes}).items():
+            setattr(self, attribute, model)
 
     def _share_model(self) -> None:
         """Move the acting models into shared memory; parameters that they share with other models stay shared."""
@@ -293,8 +298,7 @@ class BaseAgent(Recorded):
         """
         exchange = self._exchange_for("async_cpu")
         self.shared_model, self._shared_models = None, {}
-        for name in self.acting_names:
-            setattr(self, name, copy.deepcopy(unwrap_ddp(getattr(self, name))))
+        self.replace_by_copies(self.acting_names)
         self.parameters_version = exchange.receive(self.acting_tensors())
         if share_memory:
             self._share_model()

@@ -31,8 +31,8 @@ class ParameterExchange:
         self._numbers = np_mp_array(2, "int64")  # announced, published
         self._lock = ProcessLock()
         sizes = [sum(tensor.numel() for tensor in self._of(dtype, tensors)) for dtype in self._dtypes]
-        self._slots_np = [  # [slot][dtype]
-            [np_mp_array(size, str(dtype).removeprefix("torch.")) for size, dtype in zip(sizes, self._dtypes)] for _ in range(2)
+        self._slots_np = [  # [slot][dtype], as bytes: numpy has no bfloat16.
+            [np_mp_array(size * dtype.itemsize, "uint8") for size, dtype in zip(sizes, self._dtypes)] for _ in range(2)
         ]
         self._numbers[:] = -1
         self.send(tensors)
@@ -72,7 +72,7 @@ class ParameterExchange:
                     return version
 
     def _slots(self, version: int) -> list[torch.Tensor]:
-        return [torchify_buffer(array) for array in self._slots_np[version % 2]]
+        return [torchify_buffer(array).view(dtype) for array, dtype in zip(self._slots_np[version % 2], self._dtypes)]
 
     def _of(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor for tensor in tensors if tensor.dtype == dtype]

@@ -21,7 +21,6 @@ from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.composite import gaussians
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import ActionForm, EnvSpaces, copied, for_envs, is_space
-from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.completed import Completed
@@ -201,8 +200,9 @@ class AgentPolicy:
         agent = copy.copy(self.agent)
         agent._forget_everything()
         if cpu and (agent.device.type != "cpu" or _is_shared(agent)):
-            for attribute in agent.model_names.values():
-                setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
+            agent.replace_by_copies(agent.model_names.values())
+            for model in agent.named_models().values():
+                model.cpu()
             agent.device, agent.shared_model, agent._shared_models = torch.device("cpu"), None, {}
         policy = AgentPolicy(agent)
         policy._spaces, policy._itr = self._spaces, self._itr

@@ -17,7 +17,7 @@ from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.parts import integers_of, leaf_spaces
 from rlpyt.utils.logging import logger
-from rlpyt.utils.settings import checked
+from rlpyt.utils.settings import POSITIVE, checked
 from rlpyt.utils.structures import leaves_of
 from rlpyt.utils.tensor import infer_leading_dims
 
@@ -84,7 +84,7 @@ class MultiInputModel(ImageModel):
 
     conv_defaults = SMALL_CONV
 
-    @checked()
+    @checked(norm_obs_var_clip=POSITIVE)
     def __init__(
         self,
         observation_space: Any,

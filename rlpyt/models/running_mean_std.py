@@ -52,7 +52,7 @@ class RunningMeanStdModel(torch.nn.Module):
         self.var.copy_(self.exact_var)
 
     def normalize(self, x: torch.Tensor, clip: float | None = None, var_clip: float | None = None) -> torch.Tensor:
-        """(x - mean) / std, limited to [-clip,clip], with the variance at least var_clip."""
+        """(x - mean) / std, limited to [-clip,clip], with the variance at least var_clip, which should be positive: x may be constant."""
         var = self.var if var_clip is None else self.var.clamp(min=var_clip)
         x = (x - self.mean) * var.rsqrt()
         return x if clip is None else x.clamp(-clip, clip)

@@ -288,8 +288,11 @@ def test_data_parallel_wraps_the_trained_model_and_changes_nothing_else(AgentCls
     agent, plain = make(AgentCls), make(AgentCls)
     plain.load_state_dict(agent.state_dict())
     names = {key: None for key in agent.state_dict()}.keys()
+    agent.sample_mode(0)
     assert agent.data_parallel() is None
     assert unwrap_ddp(agent.model) is not agent.model
+    agent.train_mode(0)
+    assert agent.model.training and unwrap_ddp(agent.model).training
     assert unwrap_ddp(plain.model) is plain.model
     assert torch.equal(output(agent), output(plain))
     assert agent.state_dict().keys() == names
@@ -334,6 +337,13 @@ def test_all_ranks_start_with_the_same_models_and_share_gradients():
 
 
 # --- Devices ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_is_initialized_again_is_on_the_cpu_in_no_mode():
+    agent = make(MlpDqnAgent)
+    agent.device, agent._mode = torch.device("meta"), "eval"  # As after a run on another device.
+    agent.initialize(SPACES)
+    assert agent.device == torch.device("cpu") and agent._mode is None
 
 
 def test_no_cuda_index_leaves_the_agent_on_the_cpu():

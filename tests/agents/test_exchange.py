@@ -20,6 +20,7 @@ def parameters(value, n=3):
         torch.full((), int(value)),
         torch.full((n * 1000,), float(value)),
         torch.full((7,), float(value), dtype=torch.float64),
+        torch.full((3,), float(value), dtype=torch.bfloat16),
     ]
 
 

@@ -9,12 +9,14 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.mujoco import MujocoLstmAgent
+from rlpyt.agents.policy import AgentPolicy
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.workers import WorkerPool
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils import accelerator
 from rlpyt.utils import buffer as buffer_module
 
 DISCRETE = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2))
@@ -115,6 +117,31 @@ def test_tied_parameters_stay_tied_also_between_models(no_torch_files):
     assert agent.model.first_row.tolist() == [0, 1, 2, 3]
     assert torch.equal(agent.critic[0].weight, weight) and agent.critic[0].weight.is_shared()
     assert not agent.apart.weight.is_shared()
+
+
+@pytest.mark.parametrize("how", ["trained apart", "sampled asynchronously", "copied for a worker"])
+def test_layers_that_models_share_are_shared_by_their_copies(how, monkeypatch):
+    class SharesALayer(Td3Agent):
+        acting_names = ("model", "q_model")
+
+        def make_models(self):
+            super().make_models()
+            self.q_model.encoder = self.model.mlp.model[0]
+
+    agent = SharesALayer()
+    agent.initialize(CONTINUOUS, share_memory=True)
+    shared = agent.model.mlp.model[0].weight
+    if how == "trained apart":
+        monkeypatch.setattr(accelerator, "device_of", lambda index: torch.device("cpu"))  # So that this test needs no other device.
+        agent.to_device(0)
+    elif how == "sampled asynchronously":
+        agent.async_initialize()
+        agent.async_cpu(share_memory=False)
+    else:
+        agent = AgentPolicy(agent).copy_for_worker(cpu=True).agent
+    weight = agent.model.mlp.model[0].weight
+    assert agent.q_model.encoder.weight is weight and weight is not shared
+    assert shared.is_shared() and not weight.is_shared() and torch.equal(weight, shared)
 
 
 def test_what_was_frozen_stays_frozen_and_state_dicts_come_back():

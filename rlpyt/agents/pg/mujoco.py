@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
+from rlpyt.envs.base import ActionForm, for_envs
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
+from rlpyt.utils.logging import logger
 
 
 class MujocoMixin:
@@ -14,9 +18,24 @@ class MujocoMixin:
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):
-    """Feedforward agent for actions in [-1,1]."""
+    """Feedforward agent for actions in [-1,1]: by default its model squashes the mean of the action by tanh."""
 
     ModelCls = MujocoFfModel
+
+    def make_models(self) -> None:
+        """Extend the method: warn if no mean reaches the largest actions of the environment."""
+        super().make_models()
+        space = self.env_spaces.action
+        if not isinstance(self.model, MujocoFfModel) or not self.model.squashes_mean:
+            return
+        largest = for_envs(space, ActionForm.of(self))(np.ones(space.shape, space.dtype))
+        is_out_of_reach = np.isfinite(space.high) & (space.high > largest * (1 + 1e-5))
+        if is_out_of_reach.any():
+            logger.warn(
+                f"{type(self).__name__} takes actions with means between -1 and 1 (mu_nonlinearity=Tanh of its model), but those of the "
+                f"environment go to {space.high[is_out_of_reach].max():g}: rescale_actions=True, or mu_nonlinearity=None in model_kwargs, "
+                "reaches them."
+            )
 
 
 class MujocoLstmAgent(MujocoMixin, RecurrentGaussianPgAgent):

@@ -11,7 +11,7 @@ from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent, largest_action
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel
-from rlpyt.models.utils import unwrap_ddp
+from rlpyt.models.utils import matching_state_dict, unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
@@ -85,7 +85,8 @@ class DdpgAgent(QpgAgent):
     def _load_initial(self, name: str, state_dict: Mapping[str, Any] | None) -> None:
         if state_dict is not None:
             for attribute in (name, self.target_names[name]):
-                unwrap_ddp(getattr(self, attribute)).load_state_dict(state_dict)
+                model = unwrap_ddp(getattr(self, attribute))
+                model.load_state_dict(matching_state_dict(model, state_dict))
 
     def make_distribution(self, action_space: Any) -> None:
         """Gaussian noise; actions are clipped at their bounds."""

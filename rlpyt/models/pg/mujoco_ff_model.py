@@ -8,7 +8,7 @@ import torch
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import Model, orthogonal_policy_
-from rlpyt.utils.settings import checked
+from rlpyt.utils.settings import POSITIVE, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -21,6 +21,7 @@ class NormalizingModel(Model):
         norm_obs_var_clip: least variance to normalize by.
     """
 
+    @checked(norm_obs_var_clip=POSITIVE)
     def __init__(
         self,
         observation_shape: Sequence,
@@ -83,6 +84,7 @@ class MujocoFfModel(NormalizingModel):
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
         mu = MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity)
         self.mu = mu if mu_nonlinearity is None else torch.nn.Sequential(mu, mu_nonlinearity())
+        self.squashes_mean = mu_nonlinearity is torch.nn.Tanh
         self.v = MlpModel(self.observation.size, hidden_sizes, 1, hidden_nonlinearity)
         if orthogonal_init:
             orthogonal_policy_([mu, self.v], mu.model[-1], self.v.model[-1])

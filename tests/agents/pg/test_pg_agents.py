@@ -228,3 +228,23 @@ def test_constructor_arguments_are_attributes():
     agent = AtariFfAgent(model_kwargs=dict(fc_sizes=8), initial_model_state_dict={})
     assert agent.model_kwargs == dict(fc_sizes=8) and agent.initial_model_state_dict == {}
     assert make(AtariFfAgent, IMAGES, DISCRETE, model_kwargs=dict(fc_sizes=8)).model.conv.output_size == 8
+
+
+LARGE, SMALL = FloatBox(-2, 2, (2,)), FloatBox(-0.4, 0.4, (2,))
+
+
+@pytest.mark.parametrize(
+    "AgentCls, settings, space, warns",
+    [
+        (MujocoFfAgent, dict(), LARGE, True),
+        (MujocoFfAgent, dict(rescale_actions=False), FloatBox([-1, 0], [1, 3]), True),
+        (MujocoFfAgent, dict(), FloatBox([-1, 0], [1, 3]), False),  # Rescaled.
+        (MujocoFfAgent, dict(rescale_actions=True), LARGE, False),
+        (MujocoFfAgent, dict(model_kwargs=dict(mu_nonlinearity=None)), LARGE, False),
+        (MujocoFfAgent, dict(), SMALL, False),
+        (MlpGaussianFfAgent, dict(), LARGE, False),
+    ],
+)
+def test_actions_that_no_mean_reaches_are_told(AgentCls, settings, space, warns, capsys):
+    AgentCls(**settings).initialize(EnvSpaces(VECTORS, space))
+    assert ("rescale_actions=True, or mu_nonlinearity=None" in capsys.readouterr().out) == warns

@@ -62,13 +62,23 @@ class Conv2dModel(torch.nn.Module):
         return self.conv(images_to_float(input) if input.dtype == torch.uint8 else input)
 
     def conv_out_size(self, h: int, w: int, c: int | None = None) -> int:
-        """Return the number of features C' * H' * W' for an image [c,h,w]; `c` matters only if there are no layers."""
+        """Return the number of features C' * H' * W' for an image [c,h,w]; `c` matters only if there are no layers.
+
+        Raises:
+            ValueError: the image is too small for the layers, or `c` is missing.
+        """
+        size = h, w
         for layer in self.conv:
             if isinstance(layer, torch.nn.Conv2d):
                 c = layer.out_channels
             if isinstance(layer, (torch.nn.Conv2d, torch.nn.MaxPool2d)):
                 padding = cast("int | tuple[int, int]", layer.padding)  # Not "same", which stands for numbers.
                 h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, padding)
+                if min(h, w) < 1:
+                    raise ValueError(
+                        f"Images of {size[0]} x {size[1]} pixels are too small for the convolutions: nothing is left after {layer}. Give "
+                        "the model (by model_kwargs of the agent) fewer layers, smaller kernel_sizes or strides, or paddings."
+                    )
         if c is None:
             raise ValueError("conv_out_size needs c, the number of channels, because there are no layers.")
         return h * w * c

@@ -67,6 +67,7 @@ class GymSpaceWrapper(Space):
             self._shape = tuple(space.shape)
             start = CompletedSpace(space).start
             self._start = start if np.any(start) else None
+            self._n_values: Any = {"Discrete": CompletedSpace(space).n, "MultiDiscrete": CompletedSpace(space).nvec}.get(self._kind)
         self.is_same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
 
     def _wrap_parts(self) -> None:
@@ -103,8 +104,8 @@ class GymSpaceWrapper(Space):
 
     @property
     def is_plain_array(self) -> bool:
-        """Whether values are arrays that need no translation except, possibly, a cast from float64."""
-        return self._kind in ARRAY_SPACES and self._start is None
+        """Whether values are arrays that need no translation and no check except, possibly, a cast from float64."""
+        return self._kind in ARRAY_SPACES and self._n_values is None
 
     def sample(self) -> Any:
         """Return one sample: a namedtuple, an array, or a numpy integer (from Discrete)."""
@@ -122,7 +123,7 @@ class GymSpaceWrapper(Space):
         """Translate a value of the gym environment into its rlpyt form.
 
         Raises:
-            ValueError: wrong shape, keys or index. TypeError: a dtype that cannot hold the value. Both name the part.
+            ValueError: wrong shape, keys or integer. TypeError: a dtype that cannot hold the value. Both name the part.
         """
         if self._kind == "Discrete":
             return self._to_index(value)
@@ -130,8 +131,8 @@ class GymSpaceWrapper(Space):
             return self._to_namedtuple(value)
         if not (type(value) is np.ndarray and value.dtype == self._gym_dtype and value.shape == self._shape):
             value = self._fit(value)
-        if self._start is not None:
-            value = value - self._start
+        if self._n_values is not None:
+            value = self._from_zero(value)
         return value if value.dtype == self._dtype else value.astype(self._dtype)
 
     def revert(self, value: Any) -> Any:
@@ -150,7 +151,7 @@ class GymSpaceWrapper(Space):
         """Translate values ``[n,...]`` of a gym vector into their rlpyt form, and write them into `out`, arrays ``[n,...]``.
 
         Raises:
-            ValueError: wrong shape or keys. TypeError: a dtype that cannot hold the values. Both name the part.
+            ValueError: wrong shape, keys or integers. TypeError: a dtype that cannot hold the values. Both name the part.
         """
         if self.is_structured:
             try:
@@ -166,7 +167,16 @@ class GymSpaceWrapper(Space):
             raise ValueError(f"{self._path}: expected shape {out.shape}, got {array.shape}.")
         if array.dtype != self._gym_dtype and not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
             raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
-        out[...] = array if self._start is None else array - self._start
+        out[...] = array if self._n_values is None else self._from_zero(array)
+
+    def _from_zero(self, values: np.ndarray) -> np.ndarray:
+        """Return integers ``[*lead,...]`` of a Discrete or MultiDiscrete space, counted from 0; raise ValueError if any is not in it."""
+        start: Any = 0 if self._start is None else self._start
+        indexes = np.subtract(values, start, dtype=np.int64)
+        if np.any(indexes < 0) or np.any(indexes >= self._n_values):
+            first, last = (np.array(bound).tolist() for bound in (start, np.add(start, self._n_values) - 1))
+            raise ValueError(f"{self._path}: expected integers from {first} to {last}, got {values.tolist()}.")
+        return indexes
 
     def _to_index(self, value: Any) -> np.integer:
         start = self._start or 0

@@ -70,12 +70,13 @@ def from_onehot(onehot: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarra
 def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis: int | tuple[int, ...] | None = None) -> Any:
     """Return the mean of `array` weighted by the mask `valid` (broadcast to array), over `axis` or over everything.
 
-    This is ``sum(array * valid) / sum(valid)``: NaN where nothing is valid, and the plain mean if `valid` is None.
+    This is ``sum(array * valid) / sum(valid)``, where elements of weight 0 may be infinite: NaN where nothing is valid, and the plain mean
+    if `valid` is None.
     """
     if valid is None:
         return array.mean(axis=axis)
     with np.errstate(invalid="ignore"):  # 0 / 0 is the documented NaN
-        return (array * valid).sum(axis=axis) / np.broadcast_to(valid, array.shape).sum(axis=axis)
+        return (np.where(np.equal(valid, 0), 0, array) * valid).sum(axis=axis) / np.broadcast_to(valid, array.shape).sum(axis=axis)
 
 
 def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int, ...], bool, bool]:

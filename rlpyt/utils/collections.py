@@ -196,7 +196,11 @@ def _indexing_methods(n_fields: int) -> dict[str, Any]:
     unpack_mine = f"{', '.join(mine)}, = self" if mine else "pass"
     unpack_theirs = f"{', '.join(theirs)}, = value" if theirs else "pass"
     read = "".join(f"None if {s} is None else {s}[loc], " for s in mine)
-    write = [f"if {s} is not None or {v} is not None: {s}[loc] = {v}" for s, v in zip(mine, theirs)] or ["pass"]
+    write = [
+        line
+        for s, v in zip(mine, theirs)
+        for line in (f"if {v} is not None: {s}[loc] = {v}", f"elif {s} is not None: raise TypeError")  # An array takes None for NaN.
+    ] or ["pass"]
     broadcast = [f"if {s} is not None: {s}[loc] = value" for s in mine] or ["pass"]
     source = "\n".join(
         [
@@ -245,6 +249,8 @@ def _explain_write(nat: Any, loc: Any, value: Any, error: Exception) -> None:
         if field is None and part is None:
             continue
         try:
+            if same and part is None:
+                raise TypeError("the value is None, but the field is not")
             field[loc] = part
         except Exception as e:
             raise _described(e, f"Writing at [{loc!r}] of field '{name}' of {_typename(nat)} failed: {e}") from error
@@ -526,8 +532,10 @@ class NamedArrayTuple(NamedTuple):
         same = isinstance(value, tuple) and fields_of(value) == self._fields
         try:
             for field, part in zip(self, value if same else (None if field is None else value for field in self)):
-                if field is not None or part is not None:
+                if part is not None:
                     field[loc] = part
+                elif same and field is not None:
+                    raise TypeError  # An array takes None for NaN.
         except Exception as error:
             _explain_write(self, loc, value, error)
             raise

@@ -49,11 +49,13 @@ def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype | None =
 def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
     """Mean of `tensor` weighted by the mask `valid` (broadcast to tensor), along `dim` or over everything.
 
-    sum(tensor * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.
+    sum(tensor * valid) / sum(valid), where elements of weight 0 may be infinite; NaN where nothing is valid; the plain mean if valid is
+    None.
     """
     if valid is None:
         return tensor.mean() if dim is None else tensor.mean(dim=dim)
     valid = valid.to(tensor.dtype).expand_as(tensor)
+    tensor = torch.where(valid == 0, 0, tensor)
     if dim is None:
         return (tensor * valid).sum() / valid.sum()
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim)

@@ -79,6 +79,12 @@ def test_time_and_batch_are_computed_independently():
             torch.testing.assert_close(q[t, b], model(images[t, b], None, None))
 
 
+@pytest.mark.parametrize("shape", [(3, 10, 10), (1, 2, 2), (3, 100, 10)])
+def test_images_that_are_too_small_are_refused_when_the_model_is_made(shape):
+    with pytest.raises(ValueError, match=f"{shape[1]} x {shape[2]} pixels are too small"):
+        AtariFfModel(shape, 5)
+
+
 def test_default_networks_are_the_documented_ones():
     ff, dqn = AtariFfModel((4, 104, 80), 6), AtariDqnModel((4, 104, 80), 6)
     assert [tuple(p.shape) for p in ff.conv.conv.parameters() if p.dim() == 4] == [(16, 4, 8, 8), (32, 16, 4, 4)]

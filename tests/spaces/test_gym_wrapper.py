@@ -104,6 +104,23 @@ def test_discrete_values_are_indexes_from_zero():
         wrapped.convert(3.5)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_integers_outside_of_a_space_are_refused(dtype):
+    several = gym_wrapper.GymSpaceWrapper(spaces.MultiDiscrete([2, 5], start=[1, 0], dtype=dtype))
+    out = np.zeros((2, 2), dtype)
+    several.convert_into(np.array([[1, 4], [2, 0]], dtype), out)
+    np.testing.assert_array_equal(out, [[0, 4], [1, 0]])
+    np.testing.assert_array_equal(several.convert(np.array([2, 4], dtype)), [1, 4])
+    for value in ([0, 0], [3, 0], [1, 5]):
+        for refuse in (several.convert, lambda value: several.convert_into(np.stack([value, value]), out)):
+            with pytest.raises(ValueError, match=r"expected integers from \[1, 0\] to \[2, 4\]"):
+                refuse(np.array(value, dtype))
+    one, out = gym_wrapper.GymSpaceWrapper(spaces.Discrete(3)), np.zeros(2, np.int64)
+    for values in ([7, 0], [0, -3]):
+        with pytest.raises(ValueError, match="expected integers from 0 to 2"):
+            one.convert_into(np.array(values), out)
+
+
 def test_plain_values_of_the_right_form_pass_without_a_copy():
     x = np.zeros(3, np.float32)
     wrapped = gym_wrapper.GymSpaceWrapper(spaces.Box(-1, 1, (3,), np.float32))

@@ -3,9 +3,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from tiers import processes
 
 from rlpyt.utils.array import aligned, aligned_zeros, from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
+from rlpyt.utils.tensor import valid_mean as valid_mean_of_tensor
 
 
 @pytest.mark.parametrize("lead, rest", [((), ()), ((3,), ()), ((4, 3), ()), ((4, 3), (2, 5)), ((0, 3), (2,))])
@@ -53,6 +55,8 @@ def test_valid_mean_counts_only_what_is_valid():
     np.testing.assert_array_equal(valid_mean(array, valid, axis=0), [2.0, 2.0])
     assert valid_mean(array) == array.mean()
     np.testing.assert_array_equal(valid_mean(array, axis=1), array.mean(axis=1))
+    for of, make in ((valid_mean, np.array), (valid_mean_of_tensor, torch.tensor)):
+        assert of(make([1.0, np.inf, 3.0, np.nan]), make([1.0, 0.0, 1.0, 0.0])) == 2
 
 
 def test_valid_mean_broadcasts_the_mask():

@@ -91,6 +91,10 @@ def test_a_missing_destination_or_value_is_an_error_that_names_the_field(points)
         cls(p.x, None)[0] = cls(1, 2)
     with pytest.raises(TypeError, match="'y' of Points"):
         p[0] = cls(1, None)
+    floats = cls(np.ones(3), np.ones(3))  # An array of floats would take None for NaN.
+    with pytest.raises(TypeError, match="'y' of Points"):
+        floats[0] = cls(2, None)
+    np.testing.assert_array_equal(floats.y, 1)
 
 
 def test_index_errors_name_class_and_field(points):

@@ -35,6 +35,7 @@ from rlpyt.utils.logging.runs import (
     RETURN_COLUMNS,
     STEPS_COLUMN,
     TIME_COLUMN,
+    directory_labels,
     find_column,
     find_runs,
     flat,
@@ -87,6 +88,7 @@ class Run:
         seconds: its duration, None if unknown.
         made: with which commit and versions, by name; empty if they were not recorded.
         end: environment steps in the last row of its log, if that has no return; None if it has one.
+        solved: it stopped because its mean return reached `stop_return` of its runner.
     """
 
     seed: int
@@ -95,6 +97,7 @@ class Run:
     seconds: float | None = None
     made: dict[str, str] = dataclasses.field(default_factory=dict)
     end: int | None = None
+    solved: bool = False
 
     @property
     def taken(self) -> int:
@@ -112,6 +115,7 @@ class Row:
         command: which repeats a run, without its seed.
         goal: mean return that counts as learned.
         reference: what others have published.
+        directory: of runs of a train script, the directory that contains them: other directories are other rows.
     """
 
     name: str
@@ -122,6 +126,7 @@ class Row:
     library: str = OURS
     goal: float | None = None
     reference: str = ""
+    directory: str = ""
     runs: list[Run] = dataclasses.field(default_factory=list)
 
     @property
@@ -130,13 +135,18 @@ class Row:
         return self.name if self.library == OURS else f"{self.library} {self.name}"
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """What two rows have in common whose runs belong together."""
+        return self.library, self.name.removesuffix(f" in {self.directory}"), self.directory
+
+    @property
     def label(self) -> str:
         """The algorithm, with the library if it is not rlpyt."""
         return self.algorithm if self.library == OURS else f"{self.algorithm}, {self.library}"
 
     def is_complete(self, run: Run) -> bool:
-        """Whether a run took all its steps, and has a return."""
-        return bool(run.returns) and run.taken >= self.n_steps
+        """Whether a run took all its steps, or was solved before, and has a return."""
+        return bool(run.returns) and (run.solved or run.taken >= self.n_steps)
 
     def put(self, run: Run) -> bool:
         """Add a run, in the place of an earlier one with the same seed that got no further; return whether it counts now.
@@ -194,10 +204,23 @@ class Table:
         """Return the rows of a library; None for all others than rlpyt."""
         return [row for row in self.rows.values() if (row.library == library if library else row.library != OURS)]
 
+    def row_for(self, new: Row) -> Row:
+        """Return the row to which the runs of `new` belong. If there is none, make one, without runs.
+
+        Scripts may give the same name to runs with other settings. So a row of another directory gets the directory into its name.
+        """
+        row = next((row for row in self.rows.values() if row.place == new.place), None)
+        if row is None:
+            row = dataclasses.replace(new, runs=[])
+            if row.key in self.rows:
+                row.name = f"{row.name} in {row.directory}"
+            self.rows[row.key] = row
+        return row
+
     def add(self, other: Table) -> None:
         """Add the runs of another table, as `Row.put` does; what people wrote about a row stays."""
-        for key, new in other.rows.items():
-            row = self.rows.setdefault(key, dataclasses.replace(new, runs=[]))
+        for new in other.rows.values():
+            row = self.row_for(new)
             row.n_steps = new.n_steps
             for run in new.runs:
                 if not row.put(run):
@@ -252,10 +275,14 @@ def write_table(table: Table, path: Any) -> None:
     origins: list[dict[str, str]] = []
     for row in table.rows.values():
         described = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row) if field.name != "runs"}
+        if not row.directory:
+            del described["directory"]
         runs: list[dict[str, Any]] = [dict(seed=run.seed, seconds=run.seconds, origin=_index(origins, run.made)) for run in row.runs]
         for entry, run in zip(runs, row.runs, strict=True):
             if run.end is not None:
                 entry["end"] = run.end
+            if run.solved:
+                entry["solved"] = True
         rows.append(dict(described, runs=runs))
     curves_path = path.with_name(CURVES)
     with atomic_write(path, "w", encoding="utf-8") as file, atomic_write(curves_path, "w", encoding="utf-8", newline="") as curves_file:
@@ -281,7 +308,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     """Return the table of all runs in directories.
 
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
-    run_<ID> only. Of two runs with the same seed in a row, the one that got further counts. Runs without a seed get free numbers.
+    run_<ID> only. If several such rows have the same algorithm on a task, their directories tell them apart. Of two runs with the same seed in a row, the one that got further counts. Runs without a seed get free numbers.
 
     Args:
         dirs: directories of runs or experiments.
@@ -294,17 +321,13 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     """
     labels = labels or Table()
     table = Table(scales=dict(labels.scales))
-    places: dict[str, Path] = {}  # of rows that are no configurations
     found: list[tuple[Row, Run, Path]] = []
     for run_dir in find_runs(dirs):
         path = run_dir / "params.json"
         params = read_params(path) if path.is_file() else {}
         try:
             row, is_configuration = _row_of(params, labels)
-            place = variant_dir(run_dir)
-            if not is_configuration and places.setdefault(row.key, place) != place:
-                row.name = f"{row.name} in {place}"
-            row = table.rows.setdefault(row.key, row)
+            row = table.row_for(row if is_configuration else dataclasses.replace(row, directory=str(variant_dir(run_dir))))
             found.append((row, _read_run(run_dir, params), run_dir))
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
@@ -321,7 +344,20 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
             table.left_out.append(
                 f"{left} is left out: {kept}, with the same settings and the same seed, {run.seed}, got as far or further."
             )
+    _tell_apart(table)
     return table
+
+
+def _tell_apart(table: Table) -> None:
+    """Add to the algorithm of rows of train scripts in what their directories differ, if the same algorithm has several on a task."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in table.rows.values():
+        if row.directory:
+            groups.setdefault((row.library, row.task, row.algorithm, row.n_steps), []).append(row)
+    for rows in groups.values():
+        labels = directory_labels([Path(row.directory) for row in rows])
+        for row in rows if len(rows) > 1 else []:
+            row.algorithm = f"{row.algorithm}, {labels[Path(row.directory)]}"
 
 
 def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
@@ -339,6 +375,8 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
             if has_return:
                 run.steps.append(int(steps))
                 run.returns.append(return_)
+        stop_return = record.get("stop_return")
+        run.solved = isinstance(stop_return, (int, float)) and run.end is None and run.returns[-1:] >= [stop_return]
     if has_column(columns, TIME_COLUMN):
         seconds = columns[find_column(columns, TIME_COLUMN)]
         run.seconds = round(seconds[-1], 1) if seconds and math.isfinite(seconds[-1]) else None
@@ -346,7 +384,16 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
 
 
 def _made(record: Mapping[str, Any]) -> dict[str, str]:
-    """Commit and versions in the record of a run."""
+    """Commit and versions in the record of a run, and others with which it was resumed."""
+    made, others = _versions(record), {}
+    for resumed in record.get("resumed") or []:
+        for name, version in _versions(resumed).items():
+            if version != made.get(name):
+                others.setdefault(name, {})[version] = None  # In the order of time.
+    return {**made, **{f"resumed with {name}": " and ".join(versions) for name, versions in others.items()}}
+
+
+def _versions(record: Mapping[str, Any]) -> dict[str, str]:
     commit = str(record.get("githash") or "")
     dirty = "-dirty" if commit.endswith("-dirty") else ""
     made = {"commit": commit.removesuffix(dirty)[:7] + dirty, "Python": record.get("python"), **(record.get("packages") or {})}
@@ -503,6 +550,8 @@ def _seeds(row: Row) -> str:
             parts.append(f"seed {run.seed} ended without a return: {last}")
         elif not run.returns and run.taken >= row.n_steps > 0:
             parts.append(f"seed {run.seed} has no return at all")
+        elif row.is_complete(run) and run.taken < row.n_steps:
+            parts.append(f"seed {run.seed} solved: {last}")
         elif not row.is_complete(run):
             parts.append(f"seed {run.seed} incomplete: {last}")
     return "; ".join(parts)
@@ -665,6 +714,8 @@ def _with_interval(interval: Interval, form: Callable[[float], str]) -> str:
 
 
 def _number(value: float) -> str:
+    if 0 < abs(value) < 0.995:
+        return f"{value:#.3g}"
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
 
 

@@ -13,6 +13,7 @@ from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging.runs import (
     RETURN_COLUMNS,
     STEPS_COLUMN,
+    directory_labels,
     find_column,
     find_runs,
     has_column,
@@ -230,8 +231,8 @@ class _Labels:
     def __init__(self, run_dirs: Sequence[Path], key: str) -> None:
         if key in ("directory", "run"):
             directories = {run: variant_dir(run) if key == "directory" else Path(run).resolve() for run in run_dirs}
-            common = Path(os.path.commonpath(directories.values())) if directories else Path()
-            self._labels = {run: str(path.relative_to(common)) if path != common else path.name for run, path in directories.items()}
+            labels = directory_labels(set(directories.values()))
+            self._labels = {run: labels[path] for run, path in directories.items()}
             return
         settings = {run: read_settings(run) for run in run_dirs}
         name = _find_setting(sorted({name for each in settings.values() for name in each}), key)

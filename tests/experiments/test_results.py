@@ -427,6 +427,68 @@ def test_runs_of_other_scripts_make_a_row_for_each_directory(tmp_path):
     assert (first.task, first.command) == ("pong, frame_skip=4", "python mine.py")
 
 
+def script_runs(directory, *returns, n_seeds=2, **record):
+    """Runs of a train script, with seeds from 0."""
+    for seed in range(n_seeds):
+        params = dict(name="mine", run_ID=seed, seed=seed, rlpyt=dict(dict(n_steps=50), **record), env=dict(id="CartPole-v1"))
+        write_run(directory / f"run_{seed}", returns, params)
+    return results.read_runs([directory])
+
+
+def test_runs_of_a_script_take_no_place_of_others_with_the_same_name(tmp_path):
+    table = Table()
+    table.add(script_runs(tmp_path / "a", 1, 2))
+    table.add(script_runs(tmp_path / "b", 1, 7, n_steps=1000, n_seeds=1))
+    table.add(results.read_runs([tmp_path / "a"]))
+    results.write_table(table, tmp_path / "results.json")
+    table = results.read_table(tmp_path / "results.json")
+    table.add(results.read_runs([tmp_path / "b", tmp_path / "a"]))
+    first, second = table.rows.values()
+    assert (first.name, list(first.scores), first.n_steps) == ("mine", [2, 2], 50)
+    assert (second.name, len(second.runs), second.n_steps) == (f"mine in {(tmp_path / 'b').resolve()}", 1, 1000)
+
+
+def test_rows_of_variants_of_a_script_are_told_apart_and_compared_with_their_like(tmp_path):
+    tables = []
+    for i, made in enumerate(("before", "after")):
+        for j, variant in enumerate(("lr_1", "lr_2")):
+            script_runs(tmp_path / made / "mine" / variant, 1, 10 * j + i, n_seeds=5)
+        tables.append(results.read_runs([tmp_path / made]))
+    rows = [list(table.rows.values()) for table in tables]
+    assert [row.algorithm for row in rows[0]] == [row.algorithm for row in rows[1]] == ["unknown, lr_1", "unknown, lr_2"]
+    compared = results.comparison(*rows, {"CartPole-v1": (0, 1)}, ("before", "after"))
+    assert len([line for line in compared.splitlines() if "CartPole" in line]) == 2 and "all 2, normalized" in compared
+
+
+def test_runs_that_were_solved_count_and_say_so(tmp_path):
+    for seed, returns in enumerate([(1, 480), (1, 3, 5), (1, 7)]):
+        params = dict(params_of(seed=seed), rlpyt=dict(n_steps=100, stop_return=475, seed=seed))
+        write_run(tmp_path / f"run_{seed}", returns, params)
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert list(row.scores) == [480, 5]
+    text = results.results(table_of(row))
+    assert "2 (few); seed 0 solved: 480 at 50; seed 2 incomplete: 7.0 at 50" in text
+    results.write_table(table_of(row), tmp_path / "results.json")
+    assert results.read_table(tmp_path / "results.json").rows[row.key].runs == row.runs
+
+
+def test_what_a_run_was_resumed_with_is_named_if_it_is_something_else(tmp_path):
+    params = params_of()
+    first = dict(githash=params["rlpyt"]["githash"], python="3.11", packages=dict(rlpyt="1", torch="2"))
+    others = [dict(first, githash="fedcba987"), dict(first, packages=dict(torch="3")), dict(first, packages=dict(torch="4"))]
+    params["rlpyt"]["resumed"] = [first, *others]
+    write_run(tmp_path / "run_0", [1, 2], params)
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert "* **a**: commit 0123456, Python 3.11, torch 2, resumed with commit fedcba9, resumed with torch 3 and 4." in results.origins(
+        table_of(row)
+    )
+
+
+def test_scores_between_0_and_1_have_three_digits():
+    text = results.results(table_of(row_of("small", 0.7012, 0.7049, 0.71234), row_of("none", 0, 0, 0)))
+    assert "| 0.706 (0.701 to 0.712) | 0.701 to 0.712 |" in text and "| 0.0 (0.0) | 0.0 |" in text
+
+
 def test_runs_of_another_library_are_rows_with_the_same_task(tmp_path):
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO", 100, "rlpyt train cartpole ppo"))
     params = dict(params_of(), library="X", command="python theirs.py", algorithm="PPO")

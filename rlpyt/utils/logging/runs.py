@@ -67,6 +67,16 @@ def variant_dir(run_dir: Path) -> Path:
     return run_dir.parent if re.fullmatch(r"run_.+", run_dir.name) else run_dir
 
 
+def directory_labels(directories: Iterable[Path]) -> dict[Path, str]:
+    """Return what tells each directory from the others: its path below the directory that contains all of them."""
+    directories = list(directories)
+    common = Path(os.path.commonpath(directories)) if directories else Path()
+    labels = {path: str(path.relative_to(common)) for path in directories if path != common}
+    if common in directories:
+        labels[common] = f"{common.name}/" if common.name in labels.values() else common.name
+    return labels
+
+
 def read_params(params_file: Any) -> dict[str, Any]:
     """Return the contents of a run's params.json.
 

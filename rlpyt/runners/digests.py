@@ -213,7 +213,7 @@ def _machine() -> dict[str, Any]:
 
 
 def depends_on(affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the bits of a run may depend on, except the code: versions, processor, GPU, and numbers of torch threads.
+    """Return what the bits of a run may depend on, except the code: versions, processor, GPU, and numbers of torch threads and workers.
 
     Not all is here: neither the driver of the GPU, nor versions of other packages, such as that of an environment.
 
@@ -221,6 +221,8 @@ def depends_on(affinity: Mapping[str, Any]) -> dict[str, Any]:
         affinity: affinity of the runner.
     """
     found, cuda_idx = {**_machine(), "torch threads": torch.get_num_threads()}, affinity.get("cuda_idx")
+    if affinity.get("workers_cpus"):
+        found["workers of parallel samplers"] = len(affinity["workers_cpus"])
     if affinity.get("worker_torch_threads") is not None:
         found["worker torch threads"] = affinity["worker_torch_threads"]
     if cuda_idx is not None:

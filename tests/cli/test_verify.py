@@ -176,6 +176,17 @@ def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rl
     assert code == 1 and "row 3 (" in out and "  n_steps: 256 then, 512 now" in out
 
 
+def test_that_a_run_was_resumed_with_other_workers_is_named_if_it_differs(tmp_path, rlpyt):
+    options = ["--seed", "0", "--log_dir", tmp_path, "--sampler", "cpu", "--n_parallel", "2"]
+    settings = [DIGEST, "algo.linear_lr_schedule=False", "sampler.batch_T=8", "runner.n_steps=128", "runner.log_interval_steps=64"]
+    assert rlpyt("train", "cartpole", "ppo", *options, "--set", *settings)[0] == 0
+    run_dir = tmp_path / "run_0"
+    assert rlpyt("verify", run_dir, "--rows", "all")[0] == 0
+    assert rlpyt("resume", run_dir, "--n_steps", "256", "--n_parallel", "1")[0] == 0
+    code, out, _ = rlpyt("verify", run_dir, "--rows", "3")
+    assert code == 1 and "  workers of parallel samplers: 2 then, 1 now" in out
+
+
 def test_rows_of_an_interruption_are_left_out(run_dir, rlpyt):
     rows = read_rows(run_dir / FILE)
     rows.insert(2, rows[2]._replace(steps=200))

@@ -308,7 +308,8 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     """Return the table of all runs in directories.
 
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
-    run_<ID> only. If several such rows have the same algorithm on a task, their directories tell them apart. Of two runs with the same seed in a row, the one that got further counts. Runs without a seed get free numbers.
+    run_<ID> only. If several such rows have the same algorithm on a task, their directories tell them apart. Of two runs with the same seed
+    in a row, the one that got further counts. Runs without a seed get free numbers.
 
     Args:
         dirs: directories of runs or experiments.
@@ -385,7 +386,8 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
 
 def _made(record: Mapping[str, Any]) -> dict[str, str]:
     """Commit and versions in the record of a run, and others with which it was resumed."""
-    made, others = _versions(record), {}
+    made = _versions(record)
+    others: dict[str, dict[str, None]] = {}
     for resumed in record.get("resumed") or []:
         for name, version in _versions(resumed).items():
             if version != made.get(name):

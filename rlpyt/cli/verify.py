@@ -5,7 +5,7 @@ says, in a temporary directory, and takes its choices between equal computations
 digests of parameters, optimizers, samples and random numbers.
 
 The exit code is 0 if all rows are the same, and 1 if one differs. Then the command names the first tensor
-that does, and what is different here: versions, processor, threads, choices. Digests that the run lacks, such
+that does, and what is different here: versions, processor, threads, workers, choices. Digests that the run lacks, such
 as those of samples if an earlier part of it was trained without --digest, are named as not compared.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
@@ -119,7 +119,7 @@ def conditions(found: Comparison, a: str, b: str) -> list[str]:
     different = {**found.settings, **found.conditions}
     if not different:
         return [
-            "Settings, versions, processor, threads and choices are the same. What else may be different: the code, packages of the "
+            "Settings, versions, processor, threads, workers and choices are the same. What else may be different: the code, packages of the "
             "environment, or an environment or a GPU that does not repeat itself."
         ]
     return ["Different:", *(f"  {printable(name)}: {_value(x)} {a}, {_value(y)} {b}" for name, (x, y) in different.items())]

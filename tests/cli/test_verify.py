@@ -91,7 +91,7 @@ def test_if_nothing_is_different_here_it_says_so(run_dir, rlpyt):
     with_other_bit(run_dir, 1, "Random", "torch")
     code, out, _ = rlpyt("verify", run_dir)
     assert code == 1 and "First tensor in it: random, torch." in out and "no row before it" in out
-    assert "versions, processor, threads and choices are the same" in out
+    assert "versions, processor, threads, workers and choices are the same" in out
 
 
 def test_choices_are_those_of_the_run_and_nothing_is_measured(run_dir, rlpyt, monkeypatch):
@@ -339,7 +339,10 @@ def test_a_change_of_one_bit_is_named_by_row_and_tensor(run_dir, trained, rlpyt)
     with_other_bit(run_dir, 3, "Optimizer", "state.2.exp_avg_sq")
     code, out, _ = rlpyt("bisect", trained("cartpole", "ppo", DIGEST), run_dir)
     assert code == 1 and "row 3 (iteration 1, 256 environment steps); 2 rows before it are the same." in out
-    assert "First tensor in it: optimizer, state.2.exp_avg_sq." in out and "versions, processor, threads and choices are the same" in out
+    assert (
+        "First tensor in it: optimizer, state.2.exp_avg_sq." in out
+        and "versions, processor, threads, workers and choices are the same" in out
+    )
 
 
 def test_of_long_settings_the_first_part_is_shown(run_dir, trained, rlpyt):

@@ -75,7 +75,7 @@ class ObservationVector(torch.nn.Module):
         parts = []
         for part, shape in _leaves(observation, self.observation_shape):
             lead_dim, T, B, _ = infer_leading_dims(part, len(shape))
-            flat = part.reshape(T * B, -1)
+            flat = part.reshape(T * B, _n_elements(shape))
             parts.append(flat.float().mul_(1 / 255) if flat.dtype == torch.uint8 else flat.float())
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), (lead_dim, T, B)
 

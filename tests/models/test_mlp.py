@@ -135,3 +135,12 @@ def test_dueling_head_scales_the_gradient_of_its_input_only():
         grads.append((x.grad, head.value.model[0].weight.grad))
     torch.testing.assert_close(grads[0][0], 2**-0.5 * grads[1][0])
     torch.testing.assert_close(grads[0][1], grads[1][1])
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2), ((3,), (2, 2)), ()])
+def test_an_empty_batch_of_observations_gives_an_empty_batch(shape):
+    vector = ObservationVector(shape)
+    shapes = shape if shape and isinstance(shape[0], tuple) else (shape,)
+    parts = tuple(torch.zeros(0, *each) for each in shapes)
+    x, (lead_dim, T, B) = vector(parts if len(parts) > 1 else parts[0])
+    assert x.shape == (0, vector.size) and (lead_dim, T, B) == (1, 1, 0)

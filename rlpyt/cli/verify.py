@@ -119,8 +119,8 @@ def conditions(found: Comparison, a: str, b: str) -> list[str]:
     different = {**found.settings, **found.conditions}
     if not different:
         return [
-            "Settings, versions, processor, threads, workers and choices are the same. What else may be different: the code, packages of the "
-            "environment, or an environment or a GPU that does not repeat itself."
+            "Settings, versions, processor, threads, workers and choices are the same. What else may be different: the code, packages of "
+            "the environment, or an environment or a GPU that does not repeat itself."
         ]
     return ["Different:", *(f"  {printable(name)}: {_value(x)} {a}, {_value(y)} {b}" for name, (x, y) in different.items())]
 

@@ -1,6 +1,7 @@
 """Play episodes with the agent of a snapshot, and print statistics of their returns.
 
-The agent is in evaluation mode, in the run's evaluation environments.
+The agent is in evaluation mode, in the run's evaluation environments. Only episodes that come to an end
+count. The exit code is 1 if some do not: --max_steps cut them, or Ctrl-C stopped them.
 Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 example:
@@ -43,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
     show(format_statistics(statistics, len(episodes)))
     if args.out is not None:
         write(Path(args.out), dict(snapshot=str(opened.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
-    if len(episodes) < args.episodes:
-        why = "Ctrl-C stopped the others" if played.is_interrupted else "a larger --max_steps allows longer ones"
-        show(f"Only {len(episodes)} of {args.episodes} episodes came to an end; {why}.")
-    return int(len(episodes) < args.episodes)
+    why_fewer = played.why_fewer()
+    if why_fewer is not None:
+        show(why_fewer)
+    return int(why_fewer is not None)
 
 
 def statistics_of(episodes: list[dict]) -> dict[str, dict[str, float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser, n_episodes: int) -> None:
     parser.add_argument("--episodes", type=at_least_1, default=n_episodes, help=f"number of episodes; default: {n_episodes}")
     parser.add_argument("--seed", type=int, default=0, help="seed of environments and actions; default: 0")
     parser.add_argument("--cuda_idx", type=int, help="GPU on which the agent acts; default: none")
-    parser.add_argument("--max_steps", type=at_least_1, help="most env steps of an episode; default: the environment's time limit")
+    parser.add_argument(
+        "--max_steps",
+        type=at_least_1,
+        help="most env steps of an episode; one that is longer is cut there, and does not count; default: the environment's time limit",
+    )
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",
@@ -81,11 +84,19 @@ class Played(NamedTuple):
 
     Attributes:
         traj_infos: the TrajInfo of each episode that ended.
+        n_episodes: number of episodes that were asked for.
         is_interrupted: whether Ctrl-C stopped `play`.
     """
 
     traj_infos: list
+    n_episodes: int
     is_interrupted: bool
+
+    def why_fewer(self) -> str | None:
+        """Return a sentence about the episodes that did not end; None if all did."""
+        n, n_asked = len(self.traj_infos), self.n_episodes
+        why = "Ctrl-C stopped the others" if self.is_interrupted else "a larger --max_steps allows longer ones"
+        return f"Only {n} of {n_asked} episodes came to an end; {why}." if n < n_asked else None
 
 
 def play(
@@ -100,13 +111,15 @@ def play(
 ) -> Played:
     """Play episodes in evaluation environments with the agent in evaluation mode. A terminal shows their progress; Ctrl-C stops.
 
+    Environments play in rounds of one episode each: so each episode has the same limit, and short ones are not preferred.
+
     Args:
         opened: from `open_run`.
-        n_episodes: number of episodes; every environment plays an equal share, so that short ones are not preferred.
+        n_episodes: number of episodes, those that are cut included.
         n_envs: number of environments played at the same time.
         seed: seed of environments and actions. With the same number of environments, it repeats the same episodes.
         cuda_idx: GPU on which the agent acts; None for the CPU.
-        max_steps: each environment stops after this number of env steps times its share of episodes; None for its horizon.
+        max_steps: env steps after which an episode is cut; None for the environment's horizon.
         env_kwargs: further keyword arguments for the environments.
         wrap: called with each environment; returns the environment to play instead. None plays them as they are.
 
@@ -117,22 +130,23 @@ def play(
     from rlpyt.experiments.build import making
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
     from rlpyt.samplers.buffer import get_example_outputs
-    from rlpyt.samplers.collectors import TrajInfoList
+    from rlpyt.samplers.collectors import TrajInfoList, episodes_per_env
     from rlpyt.samplers.serial.collectors import SerialEvalCollector
     from rlpyt.utils.prog_bar import ProgBarCounter
     from rlpyt.utils.seed import set_seed
 
     class Ended(TrajInfoList):
-        """The TrajInfos of ended episodes; prints how many there are."""
+        """Takes the TrajInfos of episodes that end, in all rounds; prints how many there are."""
 
         def put(self, traj_info: Any) -> None:
-            self.append(traj_info)
-            bar.update(len(self))
+            traj_infos.append(traj_info)
+            bar.update(len(traj_infos))
 
     sampler = opened.sampler
     set_seed(seed)
     envs: list = []
-    ended, bar, is_interrupted = Ended(), ProgBarCounter(n_episodes), False
+    traj_infos: list = []
+    bar, is_interrupted = ProgBarCounter(n_episodes), False
     try:
         kwargs = sampler.eval_env_kwargs
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
@@ -144,21 +158,21 @@ def play(
         examples: dict = {}
         get_example_outputs(agent, example, examples)
         set_traj_info_attributes(sampler.TrajInfoCls, opened.traj_info_kwargs)
-        limit = max_steps or horizon_of(example) or MOST_STEPS
         collector = SerialEvalCollector(
             envs=playing if wrap is None else [wrap(env) for env in playing],
             agent=agent,
             TrajInfoCls=sampler.TrajInfoCls,
-            max_T=limit * math.ceil(n_episodes / n_envs),
-            max_trajectories=n_episodes,
-            traj_infos=ended,
+            max_T=max_steps or horizon_of(example) or MOST_STEPS,
+            traj_infos=Ended(),
         )
         collector.examples = examples
         try:
-            collector.collect_evaluation(opened.itr)
+            for n_begun in range(0, n_episodes, n_envs):
+                collector.max_episodes = episodes_per_env(min(n_envs, n_episodes - n_begun), n_envs)
+                collector.collect_evaluation(opened.itr)
         except KeyboardInterrupt:
             is_interrupted = True
-        return Played(list(ended), is_interrupted)
+        return Played(traj_infos, n_episodes, is_interrupted)
     finally:
         bar.stop()
         close_envs(envs)

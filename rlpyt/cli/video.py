@@ -71,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         video.discard()
     returns = ", ".join(f"{info['Return']:g}" for info in played.traj_infos) or "no episode came to an end"
     show(f"{printable(path)}: {video.n_frames} frames, {video.seconds:.1f} s; returns: {returns}")
+    why_fewer = played.why_fewer()
+    if why_fewer is not None:
+        show(why_fewer)
     return 0
 
 

@@ -117,6 +117,36 @@ def test_episodes_that_do_not_end_are_said(trained, rlpyt):
     assert code == 1 and "Only 0 of 3 episodes came to an end; a larger --max_steps allows longer ones." in out
 
 
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_each_episode_is_cut_after_max_steps_and_only_those_that_ended_count(trained, tmp_path, rlpyt, monkeypatch, n_envs):
+    """CartPole falls after 8 to some 60 steps. A longer episode takes no steps from the next ones, which begin as always."""
+    run_dir, begun = trained("cartpole", "ppo"), {}  # For each environment, [steps, has ended] of its episodes.
+
+    def reset(env, played=GymEnvWrapper.reset):
+        begun.setdefault(id(env), []).append([0, False])
+        return played(env)
+
+    def step(env, action, played=GymEnvWrapper.step):
+        outcome, episode = played(env, action), begun[id(env)][-1]
+        episode[:] = episode[0] + 1, bool(outcome.done)
+        return outcome
+
+    monkeypatch.setattr(GymEnvWrapper, "reset", reset)
+    monkeypatch.setattr(GymEnvWrapper, "step", step)
+    for name in ("step_into", "bind_step", "reset_into"):
+        monkeypatch.delattr(GymEnvWrapper, name)
+    args = ("--episodes", "12", "--n_envs", n_envs, "--max_steps", "20", "--out", tmp_path / "a.csv")
+    code, out, _ = rlpyt("eval", run_dir, *args)
+    with open(tmp_path / "a.csv") as file:
+        lengths = sorted(float(row["Length"]) for row in csv.DictReader(file))
+    _, *in_envs = begun.values()  # The first one is only an example.
+    played = sum(in_envs, [])
+    assert len(in_envs) == n_envs and len(played) == 12 and 0 < len(lengths) < 12
+    assert lengths == sorted(n for n, has_ended in played if has_ended)
+    assert all(n == 20 for n, has_ended in played if not has_ended)
+    assert code == 1 and f"Only {len(lengths)} of 12 episodes came to an end; a larger --max_steps allows longer ones." in out
+
+
 def test_environments_take_further_arguments(trained, rlpyt):
     run_dir = trained("cartpole", "ppo")
     assert " 5.0000 " in rlpyt("eval", run_dir, "--episodes", "2", "--env", "max_episode_steps=5")[1]

@@ -151,6 +151,14 @@ def test_environments_of_gymnasium_are_made_to_show_frames(trained, tmp_path, rl
     assert code == 0 and fps == 50 and len(frames) <= 21 and frames[0].shape == (400, 600, 3)
 
 
+@processes
+def test_episodes_that_are_cut_are_filmed_up_to_there_and_said(trained, tmp_path, rlpyt):
+    run_dir = trained("atari_dqn", "dqn", *HORIZON)
+    code, out, _ = rlpyt("video", run_dir, "--out", tmp_path / "a.gif", "--scale", "1", "--episodes", "2", "--max_steps", "5")
+    assert code == 0 and f"{2 * 6} frames" in out and "returns: no episode came to an end\n" in out
+    assert "Only 0 of 2 episodes came to an end; a larger --max_steps allows longer ones." in out
+
+
 def test_without_what_renders_them_it_is_said(trained, tmp_path, rlpyt, without):
     without("pygame")
     code, _, err = rlpyt("video", trained("cartpole", "ppo"), "--out", tmp_path / "a.gif")

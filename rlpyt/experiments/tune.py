@@ -51,7 +51,7 @@ def search_configuration(
         log_dir: name, or absolute path, of the directory of the search; default "<module>_<key>_search".
         affinity_code: processors and GPUs; None: all of this machine, as ``rlpyt info`` proposes.
         min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or more, until something has been learned and
-            logged.
+            logged, and the longest iteration has ended.
         sampler, smoke: as in `rlpyt.experiments.train.build_and_train`.
         n_trials, runs_per_trial, eta, seed, proposals: see `rlpyt.utils.launching.search.run_search`.
 
@@ -66,10 +66,10 @@ def search_configuration(
         section, _, name = name.partition(".")
         space.setdefault(look_up(section, config, "section"), {})[name] = read_range(text)
     slot = affinity_from_code(prepend_run_slot(0, affinity_code)) if affinity_code is not None else {}
-    before_learning = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
+    before_learning, (shortest, longest) = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
     if min_steps is None:
-        min_steps = min(max(n_steps / eta**3, interval, before_learning + 1), n_steps)
+        min_steps = min(max(n_steps / eta**3, interval, before_learning + 1, longest), n_steps)
     first = rungs(n_steps, int(min_steps), eta)[0]
     if first <= before_learning:
         remedy = "min_steps larger" if before_learning < n_steps else "runner.n_steps larger, or algo.min_steps_learn smaller"
@@ -82,6 +82,13 @@ def search_configuration(
         raise ValueError(
             f"The first rung, at {first:,} environment steps, comes before the first row of the log, at {interval:,}: "
             f"make {remedy}, with runner.log_interval_steps={first}."
+        )
+    if shortest != longest and first < longest:
+        remedy = "min_steps" if longest <= n_steps else "runner.n_steps"
+        raise ValueError(
+            f"The first rung, at {first:,} environment steps, is shorter than the longest iteration of a trial, of {longest:,} "
+            f"(batch_T * batch_B), so trials would be compared after different numbers of steps: make {remedy} at least {longest}, or the "
+            "ranges of sampler.batch_T and sampler.batch_B end earlier."
         )
     words = ["--sampler", sampler] * (sampler is not None) + ["--smoke"] * smoke
     saves = ["runner.save_replay=True"] * ("save_replay" not in space.get("runner", {}))
@@ -124,32 +131,38 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     return ranges, constants
 
 
-def _check_corners(space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool, slot: Any) -> int:
+def _check_corners(
+    space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool, slot: Any
+) -> tuple[int, tuple[int, int]]:
     """Build the parts of a run with values from each range. No process is started.
 
     Args:
         slot: the affinity that runs of slot 0 get, of which only the kind matters.
 
     Returns:
-        The most environment steps that any of them takes before it learns.
+        The most environment steps that any of them takes before it learns; and the environment steps of the shortest and of the longest
+        iteration.
 
     Raises:
         ValueError: a value is not possible.
     """
-    most = 0
+    before_learning, all_T, all_B = 0, set(), set()
     for values in space.corners():
         changes = space.variant(values)
         config, paths = configuration(module, key, sampler, constants, changes, smoke)
         with_settings(slot, config, constants, changes)  # It raises if a range cannot have an effect.
         try:
-            algo = build(config, paths, with_settings(dict(set_affinity=False, workers_cpus=[0]), config, constants, changes), 0).algo
+            run = build(config, paths, with_settings(dict(set_affinity=False, workers_cpus=[0]), config, constants, changes), 0)
         except ValueError as error:
             fractions = [path for path, value in values.items() if isinstance(value, float) and value != int(value)]
             ranges = [space.ranges[path] for path in fractions if path[-1] in str(error)]
             whole = [f"integer({int(each.low)}, {int(each.high)})" for each in ranges if isinstance(each, Range) and each.has_whole_ends]
             raise ValueError(f"{error} For whole numbers, write {whole[0]}." if whole else str(error)) from None
-        most = max(most, int(getattr(algo, "min_steps_learn", 0)))
-    return most
+        before_learning = max(before_learning, int(getattr(run.algo, "min_steps_learn", 0)))
+        all_T.add(run.sampler.batch_spec.T)
+        all_B.add(run.sampler.batch_spec.B)
+    n_processes = len(slot) if isinstance(slot, (list, tuple)) else 1  # Each of several has all these environments.
+    return before_learning, (min(all_T) * min(all_B) * n_processes, max(all_T) * max(all_B) * n_processes)
 
 
 def _log_interval(config: dict) -> int:

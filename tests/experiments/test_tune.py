@@ -90,6 +90,38 @@ def test_the_first_rung_comes_after_learning_has_begun(launched):
         search("dqn", *settings, min_steps=1000)
 
 
+@pytest.mark.parametrize("B", ["sampler.batch_B=8", "sampler.batch_B=choice(8, 4)"])
+def test_the_first_rung_is_not_before_the_end_of_the_longest_iteration(launched, B):
+    """Otherwise a trial with long iterations would have more steps than others when they are compared."""
+    settings = ["runner.n_steps=12000", "runner.log_interval_steps=500", "sampler.batch_T=choice(256, 16)", B]
+    search("ppo", *settings)
+    assert launched["min_steps"] == 4000  # and not 445, nor 1,334
+    launched.clear()
+    with pytest.raises(
+        ValueError, match="at 1,334 environment steps, is shorter than the longest iteration of a trial, of 2,048 "
+    ) as error:
+        search("ppo", *settings, min_steps=1000)
+    assert "make min_steps at least 2048, or the ranges of sampler.batch_T and sampler.batch_B end earlier" in str(error.value)
+    with pytest.raises(ValueError, match="make runner.n_steps at least 2048"):
+        search("ppo", *settings[1:], "runner.n_steps=1500")
+    assert not launched
+    search("ppo", RANGE, *settings[:2], "sampler.batch_T=256", "sampler.batch_B=8", min_steps=1000)
+    assert launched["min_steps"] == 1334  # All trials have the same number of steps.
+
+
+def test_an_iteration_of_several_processes_has_the_environments_of_all(launched, monkeypatch):
+    monkeypatch.setattr(tune, "affinity_from_code", lambda code: [dict(set_affinity=False)] * 2)
+    with pytest.raises(ValueError, match="of a trial, of 512 "):
+        search(
+            "ppo",
+            "runner.n_steps=900",
+            "runner.log_interval_steps=100",
+            "sampler.batch_T=choice(8, 32)",
+            "sampler.batch_B=8",
+            min_steps=300,
+        )
+
+
 def test_a_run_that_ends_before_learning_begins_is_refused_with_what_helps(launched):
     with pytest.raises(ValueError, match="make runner.n_steps larger, or algo.min_steps_learn smaller"):
         search("dqn", RANGE, "runner.n_steps=1000", "runner.log_interval_steps=500", "algo.min_steps_learn=2000")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils.launching.affinity import CODE, affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
+from rlpyt.utils.launching.journal import SEARCH
 from rlpyt.utils.launching.status import (
     EXPERIMENT,
     RunStatus,
@@ -108,8 +109,8 @@ def run_experiments(
         The state of each run, if all have finished.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError: arguments are wrong, or runs in the directory have finished with other arguments;
-            nothing has been started or written.
+        ValueError, TypeError, FileNotFoundError: arguments are wrong, or runs in the directory have finished with other arguments, or
+            it is that of a search; nothing has been started or written.
         ConnectionError: no Ray cluster answers at that address.
         StillRunning: the same experiment, or one of its runs, is running.
         SystemExit: with code 1 if any run has failed, or 128 + n after signal n.
@@ -332,6 +333,8 @@ class Experiment:
 def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     """Run the unfinished runs of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
     experiment.check()
+    if (exp_dir / SEARCH).is_file():
+        raise ValueError(f"{exp_dir} is the directory of a search: give the experiment another one. (rlpyt resume continues the search.)")
     with ExitStack() as stack:
         n_slots = _n_places(experiment, stack)
         stack.enter_context(only_launcher(exp_dir, "experiment"))

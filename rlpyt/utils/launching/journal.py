@@ -21,7 +21,7 @@ from typing import Any
 
 from rlpyt.utils.launching.halving import Trial, plain_number, promoted, steps_taken
 
-JOURNAL = "search.jsonl"
+SEARCH, JOURNAL = "search.json", "search.jsonl"  # the arguments of a search, and its journal
 
 
 class Journal:

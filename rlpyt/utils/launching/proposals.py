@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,18 +16,22 @@ import numpy as np
 from rlpyt.utils.extras import import_error, missing_modules
 from rlpyt.utils.launching.halving import WORST, Trial
 from rlpyt.utils.launching.journal import History
-from rlpyt.utils.launching.space import AnyRange, Choice, Space
+from rlpyt.utils.launching.space import AnyRange, Choice, Space, json_text
 
 OPTUNA_JOURNAL = "optuna.log"
 METHODS = ("optuna", "random")
 N_RANDOM = 10  # first trials of Optuna's sampler, which are random
+MOST_ASKS = 30  # of what proposes, while it proposes settings that were tried before
 
 
 class Proposals(Protocol):
     """Proposes settings."""
 
     def propose(self, history: History) -> list:
-        """Return the values of the next trial, in the order of the space's ranges; the same for the same history."""
+        """Return the values of the next trial, in the order of the space's ranges; the same for the same history.
+
+        No other trial has them, unless the space is used up (`Space.is_used_up`), or its real numbers nearly are.
+        """
 
     def note(self, history: History) -> None:
         """Record the new events of the history."""
@@ -54,14 +58,16 @@ def make_proposals(method: str, space: Space, seed: int, exp_dir: Path) -> Propo
 
 
 class RandomProposals:
-    """Draws each trial independently: trial n is the same whatever else happens."""
+    """Draws each trial independently of scores: trial n is the same whatever else happens."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed = space, seed
 
     def propose(self, history: History) -> list:
-        generator = np.random.default_rng([self._seed, len(history.trials)])
-        return [range_.at(generator.random()) for range_ in self._space.ranges.values()]
+        n = len(history.trials)
+        generator = np.random.default_rng([self._seed, n])
+        draws = [[range_.at(generator.random()) for range_ in self._space.ranges.values()] for _ in range(MOST_ASKS)]
+        return _first_new(chain(draws, self._space.some(n)), history) or draws[0]
 
     def note(self, history: History) -> None:
         pass
@@ -97,8 +103,8 @@ class OptunaProposals:
             study = optuna.create_study(direction="maximize", sampler=sampler)
             for trial in history.trials:
                 study.add_trial(self._frozen(trial, history))
-            asked = study.ask(self._distributions())
-        return [_value(range_, asked.params[name]) for name, range_ in zip(self._space.names, self._space.ranges.values())]
+            asked = (self._values(study.ask(self._distributions())) for _ in range(MOST_ASKS))  # It knows what it was asked before.
+            return _first_new(asked, history) or RandomProposals(self._space, self._seed).propose(history)
 
     def note(self, history: History) -> None:
         """Bring the study in the directory up to date."""
@@ -172,6 +178,9 @@ class OptunaProposals:
         ranges = zip(self._space.names, self._space.ranges.values(), trial.values)
         return {name: range_.index(value) if isinstance(range_, Choice) else value for name, range_, value in ranges}
 
+    def _values(self, asked: Any) -> list:
+        return [_value(range_, asked.params[name]) for name, range_ in zip(self._space.names, self._space.ranges.values())]
+
     def _state(self, trial: Trial, history: History) -> Any:
         """The state of a trial if the search ended now: complete at the last rung, pruned at another one, running before the first one."""
         states, scores = self._optuna.trial.TrialState, trial.scores(history.n_runs)
@@ -194,6 +203,12 @@ class OptunaProposals:
             value=list(scores.values())[-1] if state.name == "COMPLETE" else None,
             intermediate_values=scores,
         )
+
+
+def _first_new(proposed: Iterable[list], history: History) -> list | None:
+    """Return the first list of values that no trial has; None without one."""
+    tried = {json_text(trial.values) for trial in history.trials}
+    return next((values for values in proposed if json_text(values) not in tried), None)
 
 
 def _value(range_: AnyRange, proposed: Any) -> Any:

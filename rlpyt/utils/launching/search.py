@@ -23,15 +23,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlpyt.utils.launching.affinity import CODE
 from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, no_text, only_launcher, start_in_slot, updated
 from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
-from rlpyt.utils.launching.journal import JOURNAL, Journal
+from rlpyt.utils.launching.journal import JOURNAL, SEARCH, Journal
 from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
-from rlpyt.utils.launching.search_dir import BEST, SEARCH, Search, Settings, read_settings_of
+from rlpyt.utils.launching.search_dir import BEST, PUT_ASIDE, Search, Settings, read_settings_of
 from rlpyt.utils.launching.search_status import format_search
 from rlpyt.utils.launching.space import Space
 from rlpyt.utils.launching.status import (
@@ -46,7 +47,7 @@ from rlpyt.utils.launching.status import (
     says_complete,
 )
 from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
-from rlpyt.utils.launching.variant import as_saved, save_variant
+from rlpyt.utils.launching.variant import as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
@@ -60,7 +61,7 @@ _WITHOUT_RETURN = (
 )
 MOST_FAILURES_AMID_OTHERS = 9  # trials in a row that fail at once, though others did not: settings can be bad, but not so often
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
-_EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP: the run itself did nothing wrong.
+_EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP
 _POLL = 0.2  # seconds between two looks at runs that are still ending
 
 
@@ -108,7 +109,7 @@ def run_search(
         affinity_code: from `encode_affinity`, without a run slot.
         space: a variant with ranges, see `rlpyt.utils.launching.space`.
         experiment_title: absolute path of the directory, or its name in data/local/<date>/<time>, another one for each launch.
-        n_trials: number of different settings to try.
+        n_trials: number of different settings to try; if the space has fewer, all of them.
         max_steps: environment steps of the last rung. If the script's runs are longer, they pause there.
         min_steps: environment steps that the first rung has at least; default `max_steps` / eta³. The rungs are `max_steps`, a fraction
             1/eta of it, and so on.
@@ -271,6 +272,8 @@ class _SearchQueue:
         if self._is_closed:
             return False
         while self._next is None and (job := self._choose()) is not None:
+            if all(started.trial is not job[0] for started in self._running.values()):
+                self._put_others_aside(job[0])
             self._next = None if self._is_settled(*job) else job
         return self._next is not None
 
@@ -306,7 +309,7 @@ class _SearchQueue:
         elif status.state == "failed" and _needs_help(status.exit_code, status.error):
             outcome = dict(outcome="interrupted", error=status.error, steps=status.steps)
             self._stop(self._help_for(run, status))
-        elif status.state == "interrupted" or status.exit_code in _EXITS_WHEN_KILLED:
+        elif status.state == "interrupted" or _was_killed(status.exit_code, status.error):
             outcome = self._killed(run, status)
         else:
             outcome = dict(outcome="failed", error=status.error or "it has logged no row", steps=status.steps)
@@ -330,7 +333,7 @@ class _SearchQueue:
         for trial, run_ID in self._history.waiting():
             if (trial.number, run_ID) not in running:
                 return trial, run_ID
-        is_all_proposed = len(self.search.trials) >= self._settings.n_trials
+        is_all_proposed = self.search.is_all_proposed
         trial_to_promote = self._history.to_promote(at_least=int(is_all_proposed and not running))
         if trial_to_promote is not None:
             self._tell(event="promote", trial=trial_to_promote.number, rung=trial_to_promote.rung + 1)
@@ -341,6 +344,25 @@ class _SearchQueue:
             self._proposals.note(self._history)
             return self.search.trials[-1], 0
         return None
+
+    def _put_others_aside(self, trial: Trial) -> None:
+        """Move what is in place of a trial's directory if it has other settings: the journal may be an older copy."""
+        trial_dir = self.search.trial_dir(trial)
+        try:
+            saved = load_variant(trial_dir)
+        except (FileNotFoundError, ValueError):
+            return
+        if json.dumps(saved, sort_keys=True) == json.dumps(self.search.variant(trial), sort_keys=True):
+            return
+        aside = self.search.exp_dir / PUT_ASIDE
+        aside.mkdir(exist_ok=True)
+        place = next(place for i in count(1) if not (place := aside / f"{trial_dir.name}.{i}").exists())
+        trial_dir.rename(place)
+        say(
+            f"{printable(trial_dir)} was of other settings than trial {trial.number} of {JOURNAL}, which may be an older copy. "
+            f"It is now {printable(place)}.\n",
+            sys.stdout,
+        )
 
     def _is_settled(self, trial: Trial, run_ID: int) -> bool:
         """Whether a run need not be launched.
@@ -356,10 +378,11 @@ class _SearchQueue:
             return False
         if reached is not None:
             outcome = dict(outcome="reached", **reached)
-        elif state == "failed" and (exit_code := facts.get("exit_code")) not in _EXITS_WHEN_KILLED:
-            if _needs_help(exit_code, facts.get("error")):
+        elif state == "failed":
+            exit_code, error = facts.get("exit_code"), facts.get("error")
+            if _was_killed(exit_code, error) or _needs_help(exit_code, error):
                 return False
-            outcome = dict(outcome="failed", error=facts.get("error"), steps=run_status(run_dir).steps)
+            outcome = dict(outcome="failed", error=error, steps=run_status(run_dir).steps)
         elif state == "finished":
             outcome = dict(outcome="failed", error="it has logged no row", steps=None)
         if outcome:
@@ -388,7 +411,8 @@ class _SearchQueue:
             return
         self._failed_at_once.append(trial.number)
         n, most = len(self._failed_at_once), MOST_FAILURES_AMID_OTHERS if has_reached else MAX_IMMEDIATE_FAILURES
-        if self.stopped_because is None and n < min(most, self._settings.n_trials):
+        is_every_one = self.search.is_all_proposed and n >= len(self.search.trials)
+        if self.stopped_because is None and n < most and not is_every_one:
             return
         self._tell(event="stop", trials=self._failed_at_once, at=_now())
         self._stop(
@@ -489,6 +513,11 @@ def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]
     return None
 
 
+def _was_killed(exit_code: int | None, error: str | None) -> bool:
+    """Whether a run that has failed was killed: the run itself did nothing wrong. While Python starts, SIGINT is an exception."""
+    return exit_code in _EXITS_WHEN_KILLED or (error or "").startswith("KeyboardInterrupt")
+
+
 def _needs_help(exit_code: int | None, error: str | None) -> bool:
     """Whether a run failed only because it could not be started, or its last snapshot had no room: then its settings may be good."""
     return exit_code is None or SNAPSHOT_MISSING in (error or "")
@@ -514,13 +543,11 @@ def _remove_old_replay(run_dir: Path) -> None:
 def _wait_for_runs(search: Search) -> None:
     """Wait until the runs of a launcher that was killed have ended, as the system tells them to; StillRunning if they do not."""
     deadline = time.monotonic() + SAVE_GRACE + END_GRACE
-    for trial in search.trials:
-        for run_ID in range(search.history.n_runs):
-            run_dir = search.trial_dir(trial) / f"run_{run_ID}"
-            while run_dir.exists() and run_status(run_dir).state == "running":
-                if time.monotonic() > deadline:
-                    raise StillRunning(f"{run_dir} is still running: wait until it has ended, or end it.")
-                time.sleep(_POLL)
+    for run_dir in search.exp_dir.glob("trial_*/run_*"):
+        while run_status(run_dir).state == "running":
+            if time.monotonic() > deadline:
+                raise StillRunning(f"{run_dir} is still running: wait until it has ended, or end it.")
+            time.sleep(_POLL)
 
 
 def _now() -> float:

@@ -6,6 +6,7 @@
          /optuna.log                  the study of Optuna, if it proposes
          /trial_<n>/variant_config.json
          /trial_<n>/run_<ID>/         as in experiments
+         /put_aside/trial_<n>.<i>/    what was in place of a trial, because the journal was an older copy
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import Any
 
 from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.halving import WORST, Trial, ranked
-from rlpyt.utils.launching.journal import DAMAGED, JOURNAL, History, is_damaged, read_journal
+from rlpyt.utils.launching.journal import DAMAGED, JOURNAL, SEARCH, History, is_damaged, read_journal
 from rlpyt.utils.launching.space import Space
 from rlpyt.utils.text import setting_text
 
-SEARCH, BEST = "search.json", "best.json"
+BEST, PUT_ASIDE = "best.json", "put_aside"
 _MAY_CHANGE = ("affinity_code", "n_trials", "cwd")
 
 
@@ -123,6 +124,16 @@ class Search:
     def trials(self) -> list[Trial]:
         """The trials, in the order of proposals."""
         return self.history.trials
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all settings of the search space have been tried."""
+        return self.space.is_used_up([trial.values for trial in self.trials])
+
+    @property
+    def is_all_proposed(self) -> bool:
+        """Whether no further trial begins."""
+        return len(self.trials) >= self.settings.n_trials or self.is_used_up
 
     @property
     def best(self) -> Trial | None:

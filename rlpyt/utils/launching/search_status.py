@@ -122,7 +122,9 @@ def _costs(search: Search) -> list[str]:
     saved = (
         f" Restarting promoted trials would take {restarting:,}: {100 * (1 - taken / restarting):.0f}% saved." if restarting > taken else ""
     )
-    lines = [f"{len(search.trials)} of {search.settings.n_trials} trials begun, {taken:,} environment steps.{saved}"]
+    is_short = search.is_used_up and len(search.trials) < search.settings.n_trials
+    used_up = " The search space has no other settings." if is_short else ""
+    lines = [f"{len(search.trials)} of {search.settings.n_trials} trials begun, {taken:,} environment steps.{saved}{used_up}"]
     share, until = history.busy_share(), history.busy_share(until_last_begin=True)
     if share is not None:
         seconds = sum(launch["last"] - launch["at"] for launch in history.launches)

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,11 @@ class Range:
         return [self.low, *[value for value in inside if value != int(value)][:1], self.high]
 
     @property
+    def n_values(self) -> float:
+        """Number of possible values; infinite unless they are whole numbers."""
+        return self.high - self.low + 1 if self.kind == "integer" else math.inf
+
+    @property
     def has_whole_ends(self) -> bool:
         """Whether both bounds are whole numbers."""
         return self.low == int(self.low) and self.high == int(self.high)
@@ -87,6 +93,11 @@ class Choice:
 
     values: tuple
 
+    @property
+    def n_values(self) -> int:
+        """Number of possible values."""
+        return len(self.values)
+
     def at(self, position: float) -> Any:
         """Return the value at a position between 0 and 1."""
         return self.values[min(int(position * len(self.values)), len(self.values) - 1)]
@@ -97,7 +108,7 @@ class Choice:
 
     def index(self, value: Any) -> int:
         """Return the number of a value; lists and tuples count as equal, True and 1 do not."""
-        return [_text(each) for each in self.values].index(_text(value))
+        return [json_text(each) for each in self.values].index(json_text(value))
 
     def corners(self) -> list:
         """Return all values."""
@@ -138,7 +149,7 @@ def choice(*values: Any) -> Choice:
     plain = [_plain(value) for value in values]
     if len(values) < 2:
         raise ValueError(f"choice() has {len(values)} values: give at least two, as in choice(32, 64).")
-    if len(set(map(_text, plain))) < len(plain):
+    if len(set(map(json_text, plain))) < len(plain):
         raise ValueError(f"choice({', '.join(map(repr, values))}) has a value twice: leave one out.")
     return Choice(tuple(plain))
 
@@ -165,7 +176,7 @@ def _refuse(number: str) -> None:
     )
 
 
-def _text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Return a text that two values share only if JSON reads them as the same."""
     return json.dumps(_plain(value), sort_keys=True)
 
@@ -236,6 +247,7 @@ class Space:
 
     Raises:
         ValueError: there is no range in it.
+        TypeError: a key that leads to a range is no text.
     """
 
     def __init__(self, nested: Mapping[str, Any]) -> None:
@@ -245,6 +257,9 @@ class Space:
             raise ValueError(
                 "The search space has no range: give at least one setting a range, as in algo.learning_rate=log_uniform(1e-5, 1e-2)."
             )
+        for key in (key for path in self.ranges for key in path):
+            if not isinstance(key, str):
+                raise TypeError(f"The key {key!r} in the search space must be a text: sections and settings have names.")
 
     @property
     def names(self) -> list[str]:
@@ -264,6 +279,17 @@ class Space:
     def values(self, listed: list) -> dict[Path, Any]:
         """Return values by their keys, from a list in the order of `ranges`."""
         return dict(zip(self.ranges, listed))
+
+    def is_used_up(self, tried: list[list]) -> bool:
+        """Whether there is no other list of values than those that were tried."""
+        counts = [range_.n_values for range_ in self.ranges.values()]
+        return math.inf not in counts and len({json_text(values) for values in tried}) >= math.prod(counts)
+
+    def some(self, most: int) -> Iterator[list]:
+        """Yield different lists of values: all that there are, or more than `most`, evenly spread over each range."""
+        counts = [int(min(range_.n_values, most + 1)) for range_ in self.ranges.values()]
+        grid = ([range_.at((i + 0.5) / n) for i in range(n)] for n, range_ in zip(counts, self.ranges.values()))
+        return map(list, product(*grid))
 
     def corners(self) -> Iterator[dict[Path, Any]]:
         """Yield values with which to try whether all values are possible: the corners of each range, the others at their lowest."""
@@ -296,9 +322,9 @@ def _ranges(nested: Mapping, where: Path) -> Iterator[tuple[Path, AnyRange]]:
 def _without_ranges(nested: Mapping) -> dict:
     rest = {}
     for key, value in nested.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             value = _without_ranges(value)
-            if not value:
+            if not value:  # All that it had were ranges.
                 continue
         if not isinstance(value, (Range, Choice)):
             rest[key] = value

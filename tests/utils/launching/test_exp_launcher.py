@@ -674,6 +674,14 @@ def test_runs_of_other_variants_are_not_mixed_with_these(train, tmp_path, mark):
     assert load_variant(tmp_path / "a") == dict(lr=[1, 2])
 
 
+def test_an_experiment_is_not_run_in_the_directory_of_a_search(train, tmp_path):
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "search.json").write_text("{}")
+    with pytest.raises(ValueError, match="exp is the directory of a search: give the experiment another one"):
+        run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, [{}], ["a"])
+    assert os.listdir(tmp_path / "exp") == ["search.json"]
+
+
 def test_a_setting_may_be_within_another_one(train, tmp_path, mark):
     log_dirs = ["a", "a/b", "a/run_of_mine", "c/run_0"]
     states = run_experiments(train, TWO_SLOTS, tmp_path, 1, [{}] * 4, log_dirs)

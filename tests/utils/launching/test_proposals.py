@@ -51,6 +51,27 @@ def test_proposals_lie_in_the_space_and_are_the_same_for_the_same_history(method
     assert make_proposals(method, SPACE, 4, tmp_path / "other").propose(History(1, RUNGS, 3)) != history.trials[0].values
 
 
+@pytest.mark.parametrize("method", ["random", "optuna"])
+@pytest.mark.parametrize("space, n", [(dict(n=choice(1, 2, 3), kind=choice("a", "b")), 6), (dict(n=integer(1, 40)), 40)])
+def test_settings_are_proposed_once(method, space, n, tmp_path):
+    """Until there are no others. A search that is launched again proposes the same."""
+    if method == "optuna":
+        pytest.importorskip("optuna")
+    space = Space(space)
+    proposals = make_proposals(method, space, 0, tmp_path)
+    history = History(1, RUNGS, 3)
+    history.apply(dict(event="launch", at=0.0, n_slots=1))
+    for _ in range(n):
+        add(history, proposals)
+    (tmp_path / "again").mkdir()
+    again = History(1, RUNGS, 3)
+    again.apply(dict(event="launch", at=0.0, n_slots=1))
+    for _ in range(n):
+        add(again, make_proposals(method, space, 0, tmp_path / "again"))
+    assert [trial.values for trial in again.trials] == [trial.values for trial in history.trials]
+    assert len({repr(trial.values) for trial in history.trials}) == n
+
+
 def test_random_proposals_need_no_other_package_and_are_the_default_without_optuna(monkeypatch, tmp_path):
     monkeypatch.setattr("rlpyt.utils.launching.proposals.missing_modules", lambda extra: ["optuna"])
     assert default_method() == "random"

@@ -27,7 +27,7 @@ from rlpyt.utils.launching.proposals import RandomProposals
 from rlpyt.utils.launching.search import MOST_RETRIES, Search, reached_in, rerun_search, run_search
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
-from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status
+from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status, mark
 from rlpyt.utils.logging.runs import read_columns
 from rlpyt.utils.misc import atomic_write
 
@@ -66,6 +66,10 @@ if do == "train to the end":  # as a Trainer does, which neither pauses nor resu
     pause_at, state = 180, dict(rows=[], x=float(run_ID))
 if do == "wait":
     time.sleep(60)
+if do == "begin with SIGINT" and not os.path.exists(os.path.join(run_dir, "interrupted")):
+    open(os.path.join(run_dir, "interrupted"), "w").close()
+    print("Traceback (most recent call last):\\n  File \\"site.py\\", line 1\\nKeyboardInterrupt", file=sys.stderr)
+    os._exit(1)  # as Python does while it starts
 if do == "kill itself at once":
     os.kill(os.getpid(), 9)
 if do == "need repair" and not is_repaired:
@@ -223,10 +227,28 @@ def test_failed_trials_are_the_worst_and_reported(train, tmp_path, capsys):
 
 def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
-        search(train, tmp_path / "exp", "fail", space=dict(algo=dict(rate=choice(0.5, 0.6), n=1)), n_trials=50)
+        search(train, tmp_path / "exp", "fail", space=dict(algo=dict(rate=choice(0.5, 0.6, 0.7, 0.8), n=1)), n_trials=50)
     assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) == 3
     out = capsys.readouterr().out
     assert "3 trials in a row failed before they logged anything" in out and "the rate is too high. Remove the cause, and resume" in out
+
+
+def test_a_space_that_is_used_up_ends_the_search(train, tmp_path, capsys):
+    found = search(train, tmp_path / "exp", space=dict(algo=dict(rate=choice(0.01, 0.02), n=choice(1, 2))), n_trials=12, runs_per_trial=1)
+    assert sorted(trial.values for trial in found.trials) == [[0.01, 1], [0.01, 2], [0.02, 1], [0.02, 2]]
+    assert found.best.rung == 2 and found.best.values == [0.02, 2]
+    said = "4 of 12 trials begun, "
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(said))
+    assert line.endswith("The search space has no other settings.")
+    assert len(rerun_search(tmp_path / "exp").trials) == 4
+
+
+def test_a_search_stops_if_all_settings_of_its_space_fail_at_once(train, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        search(train, tmp_path / "exp", "need repair", space=dict(algo=dict(rate=choice(0.01, 0.02), n=1)), n_trials=50)
+    assert "2 trials in a row failed before they logged anything" in capsys.readouterr().out
+    (tmp_path / "exp" / "repaired").touch()
+    assert [trial.error for trial in rerun_search(tmp_path / "exp").trials] == [None, None]
 
 
 def test_a_trial_without_returns_counts_as_the_worst(train, tmp_path, capsys):
@@ -302,6 +324,20 @@ def test_a_run_that_is_killed_again_and_again_has_failed(train, tmp_path):
         search(train, tmp_path / "exp", "kill itself at once", n_trials=1)
     (trial,) = Search(tmp_path / "exp").trials
     assert trial.error.startswith("5 times in a row: ended by SIGKILL") and len(calls(tmp_path / "exp" / "trial_0" / "run_0")) == 5
+
+
+def test_a_run_that_gets_sigint_while_python_starts_was_killed(train, tmp_path):
+    """The exception of Python is no failure of the trial, neither for the launcher that sees it nor for the next one."""
+    found = search(train, tmp_path / "exp", "begin with SIGINT", n_trials=1, runs_per_trial=1)
+    assert found.trials[0].error is None and found.best.rung == 2
+    journal = tmp_path / "exp" / "search.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:3]))  # The launcher was killed after it had begun the run.
+    run_dir = tmp_path / "exp" / "trial_0" / "run_0"
+    shutil.rmtree(run_dir)
+    run_dir.mkdir()
+    mark(run_dir, "failed", exit_code=1, error="KeyboardInterrupt")
+    assert rerun_search(tmp_path / "exp").trials[0].error is None
 
 
 @full
@@ -442,6 +478,24 @@ def test_trials_that_failed_before_the_cause_was_removed_are_tried_again(train, 
     check_nothing_was_lost_or_done_twice(exp_dir)
     if n_trials == 9 and affinity_code == ONE_SLOT:
         assert result(exp_dir) == uninterrupted
+
+
+def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tmp_path, monkeypatch):
+    """Later trials may then get other settings. What has been trained with those before is moved, and nothing of it is lost."""
+    exp_dir, rates = tmp_path / "exp", [0.01, 0.02, 0.03]
+    monkeypatch.setattr(RandomProposals, "propose", lambda self, history: [rates[len(history.trials)]])
+    settings = dict(space=dict(algo=dict(rate=choice(0.01, 0.02, 0.03, 0.5), n=1)), n_trials=3, max_steps=20)
+    search(train, exp_dir, **settings)
+    journal, before = exp_dir / "search.jsonl", result(exp_dir)
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[: next(i for i, line in enumerate(lines) if '"trial": 1' in line)]))
+    table = (exp_dir / "trial_1" / "run_1" / "progress.csv").read_bytes()
+    rates[1] = 0.5
+    rerun_search(exp_dir)
+    search(train, tmp_path / "other", **settings)
+    assert result(exp_dir) == result(tmp_path / "other") != before
+    assert (exp_dir / "put_aside" / "trial_1.1" / "run_1" / "progress.csv").read_bytes() == table
+    assert all(len(calls(run.run_dir)) == 1 for run in experiment_status(exp_dir))  # Trials with the same settings did not train again.
 
 
 def test_trials_that_fail_again_at_once_though_others_do_not_count_as_the_worst(train, tmp_path, monkeypatch):

@@ -103,6 +103,29 @@ def test_a_space_is_a_variant_with_ranges():
     assert len(list(space.corners())) == 5 and space.constants == dict(sampler=dict(batch_T=8))
 
 
+def test_empty_dictionaries_stay_in_a_space():
+    """Scripts may read them. Only those are left out that had nothing but ranges, and they come with their values."""
+    space = Space(dict(algo=dict(optim=dict(eps=uniform(0, 1)), more={}), sampler={}, x=dict(y={})))
+    assert space.constants == dict(algo=dict(more={}), sampler={}, x=dict(y={}))
+    assert space.variant(space.values([0.5])) == dict(algo=dict(optim=dict(eps=0.5), more={}), sampler={}, x=dict(y={}))
+    assert Space(dict(algo=dict(eps=uniform(0, 1)))).constants == {}
+
+
+@pytest.mark.parametrize("nested", [{1: uniform(0, 1)}, dict(algo={("a", "b"): choice(1, 2)}), {None: dict(n=integer(1, 2))}])
+def test_a_key_that_is_no_text_is_refused_in_a_sentence(nested):
+    with pytest.raises(TypeError, match="The key .* in the search space must be a text"):
+        Space(nested)
+
+
+def test_a_space_knows_when_all_settings_have_been_tried():
+    space = Space(dict(n=integer(3, 5), kind=choice("a", [1], True, 1)))
+    everything = list(space.some(20))
+    assert sorted(map(str, everything)) == sorted(str([n, kind]) for n in (3, 4, 5) for kind in ("a", [1], True, 1))
+    assert space.is_used_up(everything) and not space.is_used_up(everything[1:] * 2)
+    space = Space(dict(x=uniform(0, 1), n=integer(0, 10**9)))
+    assert not space.is_used_up([[0.0, 0]]) and len({str(values) for values, _ in zip(space.some(30), range(31))}) == 31
+
+
 def test_a_space_without_a_range_is_refused():
     with pytest.raises(ValueError, match="The search space has no range"):
         Space(dict(algo=dict(learning_rate=1e-3)))

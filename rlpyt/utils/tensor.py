@@ -134,7 +134,8 @@ def quantile_huber(quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Te
     """Return ``sum_i mean_j |τ_i - 1{δ_ij < 0}| L(δ_ij) / κ`` with ``δ_ij = y_j - θ_i`` and the Huber loss L, which is linear beyond κ.
 
     It is least where each θ_i is (for small κ) the quantile at fraction τ_i of the distribution that has the equally probable values y_j
-    (Dabney et al. 2018, https://arxiv.org/abs/1710.10044, equations 9 and 10).
+    (Dabney et al. 2018, https://arxiv.org/abs/1710.10044, equations 9 and 10; the division by κ is that of Dabney et al. 2018,
+    https://arxiv.org/abs/1806.06923, equation 3).
 
     Args:
         quantiles: [*,N], θ.

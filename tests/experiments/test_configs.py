@@ -2,15 +2,20 @@
 
 import copy
 import importlib
+import inspect
 import json
 import pydoc
 from pathlib import Path
 
 import pytest
 
+from rlpyt.agents.qpg import iql_agent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.offline.iql import IQL
 from rlpyt.experiments import configs as experiment_configs
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, config_modules, load, variant
+from rlpyt.models import batch_renorm
 
 REFERENCE = json.loads((Path(__file__).parent / "configs.json").read_text())
 
@@ -55,6 +60,50 @@ ALL = [(name, key) for name in config_modules() for key in load(name).configs]
 @pytest.mark.parametrize("name, key", DOCUMENTED)
 def test_documented_configurations_have_their_documented_values(name, key):
     assert importlib.import_module(name).configs[key] == documented(name, key)
+
+
+# Settings of papers, by the configurations that have them: module, key, and values by section.
+PUBLISHED = [
+    ("mujoco", "redq", dict(agent=dict(n_critics=10), algo=dict(n_target_critics=2, replay_ratio=5120, policy_value="mean"))),
+    ("mujoco", "droq", dict(agent=dict(q_model_kwargs=dict(dropout=0.01, layer_norm=True)), algo=dict(replay_ratio=5120))),
+    ("mujoco", "tqc", dict(agent=dict(n_critics=5, n_quantiles=25, q_model_kwargs=dict(hidden_sizes=[512] * 3)))),
+    (
+        "mujoco",
+        "crossq",
+        dict(
+            agent=dict(target_networks=False, q_model_kwargs=dict(hidden_sizes=[2048, 2048], batch_renorm=True)),
+            algo=dict(learning_rate=1e-3, policy_update_interval=3, optim_kwargs=dict(betas=(0.5, 0.999))),
+        ),
+    ),
+    (
+        "atari_dqn",
+        "rainbow",
+        dict(
+            algo=dict(learning_rate=6.25e-5, double_dqn=True, n_step_return=3, pri_alpha=0.5, min_steps_learn=20_000),
+            model=dict(dueling=True, noisy=True),
+            optim=dict(eps=1.5e-4),
+        ),
+    ),
+    ("atari_dqn", "m_dqn", dict(algo=dict(munchausen=True, learning_rate=5e-5))),
+]
+
+
+@pytest.mark.parametrize("module, key, published", PUBLISHED)
+def test_configurations_of_papers_have_the_values_of_the_papers(module, key, published):
+    config = load(module).configs[key]
+    assert {section: {name: config[section][name] for name in values} for section, values in published.items()} == published
+
+
+def test_settings_that_papers_give_are_the_defaults():
+    assert (batch_renorm.MOMENTUM, batch_renorm.WARM_UP) == (0.99, 100_000)  # Bhatt et al. 2024
+    assert (iql_agent.MIN_LOG_STD, iql_agent.MAX_LOG_STD) == (-5, 2)  # Kostrikov et al. 2022, like the next line
+    assert [default_of(IQL, name) for name in ("expectile", "temperature", "max_weight")] == [0.7, 3, 100]
+    names = ("munchausen_alpha", "munchausen_temperature", "munchausen_min")
+    assert [default_of(DQN, name) for name in names] == [0.9, 0.03, -1]  # Vieillard et al. 2020
+
+
+def default_of(cls, name):
+    return inspect.signature(cls).parameters[name].default
 
 
 @pytest.mark.parametrize("why, concerns, change", DIFFERENCES)

@@ -23,15 +23,20 @@ from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import AlternatingSacLstmAgent, SacLstmAgent
+from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.impala import Impala
-from rlpyt.algos.qpg.recurrent import RecurrentSAC
+from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
+from rlpyt.algos.qpg.recurrent import RecurrentSAC, RecurrentTD3
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
@@ -205,6 +210,45 @@ def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler
     for a, b in zip(states[0], states[1], strict=True):
         assert a.any()
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)  # Batches of another size round otherwise.
+
+
+SMALL = dict(min_steps_learn=100, replay_size=2000, batch_size=16, replay_ratio=2)
+ALGORITHMS = {
+    "tqc": lambda: (
+        EnsembleSacAgent(n_critics=3, n_quantiles=5, action_squash=2.0),
+        EnsembleSAC(policy_value="mean", **SMALL),
+    ),
+    "crossq": lambda: (
+        EnsembleSacAgent(target_networks=False, q_model_kwargs=dict(batch_renorm=True), action_squash=2.0),
+        EnsembleSAC(**SMALL),
+    ),
+    "discrete sac": lambda: (DiscreteSacAgent(), DiscreteSAC(**SMALL)),
+    "prioritized m-iqn": lambda: (MlpIqnAgent(), QuantileDQN(munchausen=True, prioritized_replay=True, **SMALL)),
+    "td3 with memory": lambda: (
+        Td3LstmAgent(model_kwargs=dict(lstm_size=6), q_model_kwargs=dict(lstm_size=6)),
+        RecurrentTD3(batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=100, replay_size=2000, replay_ratio=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", thinned(list(ALGORITHMS), quick=["discrete sac"]))
+def test_algorithms_with_ensembles_quantiles_or_memory_train(name, tmp_path):
+    agent, algo = ALGORITHMS[name]()
+    env = dict(id="CartPole-v1" if name in ("discrete sac", "prioritized m-iqn") else "Pendulum-v1")
+    enough = dict(n_steps=10**6, hooks=[lambda runner, row: runner.algo.update_counter > 20])
+    runner = build("cpu", algo=algo, agent=agent, env=env, **enough)
+    before = None
+
+    def remember(agent, send=agent.send_shared_memory):
+        nonlocal before
+        before = before or [parameter.detach().clone() for parameter in agent.parameters()]
+        send()
+
+    agent.send_shared_memory = lambda: remember(agent)
+    train(runner, tmp_path)
+    after = [parameter.detach() for parameter in agent.parameters()]
+    assert runner.algo.update_counter > 20 and all(parameter.isfinite().all() for parameter in after)
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def assert_same(a, b, n):

@@ -71,7 +71,8 @@ class IQL(QpgAlgorithm):
             V:  ½ |τ - 1{A < 0}| A²
             π:  -min(exp(β A), max_weight) log π(a|s)
 
-        R is the sum of m discounted rewards, and s' is m steps after s, at most n. The second term of y is missing if the episode was
+        All three have the parameters from before the update. (Code that updates V first has its new values in the others.) R is the sum of
+        m discounted rewards, and s' is m steps after s, at most n. The second term of y is missing if the episode was
         terminated before.
 
         Args:

@@ -289,6 +289,7 @@ class CompletedAgent(Completed):
         normalizes_observations: whether it has such statistics now, if it has the method.
         update_target: moves target networks towards the models, or copies the models without an argument; None if the agent has none.
         initial_model_state_dict: parameters that the agent began with, those of target networks included; None for new ones.
+        ModelCls: class of its model, or a function that makes it; None if unknown.
     """
 
     clip_actions: bool = False
@@ -300,6 +301,7 @@ class CompletedAgent(Completed):
     normalizes_observations: bool = True
     update_target: Callable[..., None] | None = None
     initial_model_state_dict: Mapping[str, Any] | None = None
+    ModelCls: Callable[..., Any] | None = None
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Prepare to act. The default does nothing."""

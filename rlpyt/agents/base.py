@@ -36,9 +36,9 @@ from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import models_exist
 from rlpyt.utils.collections import namedarraytuple, remade
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import has_all, is_of_rlpyt
+from rlpyt.utils.misc import has_all, is_of_rlpyt, name_of
 from rlpyt.utils.packing import PackedCopies, to_cpu
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_tensors import share_tensors
@@ -214,11 +214,24 @@ class BaseAgent(Recorded):
         """Return a new `model`. The keyword arguments are added to those that depend on the environment's spaces.
 
         Raises:
-            ValueError: `ModelCls` is not a class or function.
+            ValueError: `ModelCls` is not a class or function, or does not take what depends on the environment.
         """
-        if not callable(self.ModelCls):
-            raise ValueError(f"{type(self).__name__}: ModelCls={self.ModelCls!r} is not possible; give the class of the model.")
-        return self.ModelCls(**{**self.env_model_kwargs, **kwargs}, **self.model_kwargs)
+        ModelCls, name = self.ModelCls, type(self).__name__
+        if isinstance(ModelCls, torch.nn.Module):
+            raise ValueError(f"{name}: ModelCls is a model. Give its class, {type(ModelCls).__name__}, and its settings in model_kwargs.")
+        if not callable(ModelCls):
+            raise ValueError(f"{name}: ModelCls={ModelCls!r} is not possible; give the class of the model.")
+        of_env = {**self.env_model_kwargs, **kwargs}
+        try:
+            return ModelCls(**of_env, **self.model_kwargs)
+        except TypeError as error:
+            missing = [argument for argument in of_env if not takes(ModelCls, argument)]
+            if not missing:
+                raise
+            raise ValueError(
+                f"{name} gives its model {', '.join(of_env)}, but the constructor of {name_of(ModelCls)} takes no "
+                f"{', '.join(missing)}: add what is missing to its arguments."
+            ) from error
 
     def named_models(self) -> dict[str, torch.nn.Module]:
         """Return all models, by their names in the state dict."""

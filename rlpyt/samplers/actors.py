@@ -191,8 +191,8 @@ class LocalActor:
         """Choose the actions for step `t` and write them into its row; also agent_info, or else `record` writes it later."""
         try:
             action, agent_info = self.agent.step(*self.agent_inputs(t))
-        except Exception as error:
-            self.blame_observation(t, error)
+        except Exception:
+            self.blame_observation(t)
             raise
         self.take(t, action, agent_info)
         if agent_info_too:
@@ -218,7 +218,7 @@ class LocalActor:
         if self._leaves:
             self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
-    def blame_observation(self, t: int, error: Exception) -> None:
+    def blame_observation(self, t: int) -> None:
         """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
         for name, observation in float_leaves(numpify_buffer(self.rows[t].observation), "observation"):
             where = first_not_finite(observation)
@@ -226,7 +226,7 @@ class LocalActor:
                 raise ValueError(
                     f"{element(name, where[1:])}: expected a finite number, got {observation[where]}. "
                     f"This was in environment {self.first_env + where[0]}, in what the agent was given for step {t}."
-                ) from error
+                ) from None
 
     def finish(self) -> None:
         """Nothing to wait for."""

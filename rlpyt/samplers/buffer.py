@@ -13,7 +13,9 @@ from rlpyt.spaces.masked import allowed_action
 from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, CompletedAgent, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import field_of, fields_of
-from rlpyt.utils.misc import torch_threads
+from rlpyt.utils.misc import is_of_rlpyt, name_of, torch_threads
+
+_MOST_OFF_1 = 0.01  # Deviation of a sum of probabilities, also in half precision.
 
 
 def build_samples_buffer(
@@ -239,13 +241,43 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
         for _ in range(2):  # The second step gets the agent's own action, whose dtype may differ from the space's.
             agent.reset()
             inputs = torchify_buffer(buffer_func((observation, action, reward), np.array))
-            action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))
+            try:
+                action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))
+                _check_outputs(agent, agent_info)
+            except Exception as error:
+                describe_failure(error, f"This was in the first step of {_described(agent)}.")
+                raise
             steps.append((action, agent_info))
         agent.reset()
     action, agent_info = _with_dtypes(*steps)
     if agent_info is not None and "prev_rnn_state" in (fields_of(agent_info) or ()):
         agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
     return action, agent_info
+
+
+def _check_outputs(agent: Any, agent_info: Any) -> None:
+    """Raise ValueError if the model of an agent of rlpyt returned a value or probabilities that are none, for one observation."""
+    from rlpyt.distributions.categorical import Categorical
+
+    value, dist_info = field_of(agent_info, "value"), field_of(agent_info, "dist_info")
+    if not is_of_rlpyt(type(agent)) or dist_info is None:
+        return
+    if value is not None and np.shape(value) != ():
+        raise ValueError(f"A value of shape {list(np.shape(value))} was returned for one observation: end it with value.squeeze(-1).")
+    if type(agent.distribution) is Categorical:
+        prob, n = np.asarray(dist_info.prob), agent.distribution.dim
+        if prob.shape != (n,):
+            raise ValueError(f"Probabilities of shape {list(prob.shape)} were returned for one observation and {n} actions.")
+        if prob.min() < 0 or abs(prob.sum() - 1) > _MOST_OFF_1:
+            raise ValueError(f"{prob.tolist()} are no probabilities: make them positive, with sum 1, by torch.softmax(logits, dim=-1).")
+
+
+def _described(agent: Any) -> str:
+    """The class of an agent, and that of its model if a user has written it."""
+    ModelCls, name = CompletedAgent(agent).ModelCls, type(agent).__name__
+    if ModelCls is None or is_of_rlpyt(ModelCls):
+        return name
+    return f"{name} with {name_of(ModelCls)}; docs/custom_agent.md says what a model gets and returns"
 
 
 def _with_dtypes(structure: Any, other: Any) -> Any:

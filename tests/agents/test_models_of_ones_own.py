@@ -137,3 +137,75 @@ def test_a_subclass_may_name_its_model_in_its_body():
     assert list(inspect.signature(MyDqn).parameters)[:2] == ["ModelCls", "eps_init"]
     assert inspect.signature(MyDqn).parameters["ModelCls"].default is torch.nn.Linear
     assert (MyDqn(eps_init=0.5).ModelCls, MyDqn(None, 0.5).eps_init) == (torch.nn.Linear, 0.5)
+
+
+class Softmax(torch.nn.Module):
+    """A policy whose outputs subclasses get wrong."""
+
+    def __init__(self, observation_shape, output_size):
+        super().__init__()
+        self.logits, self.value = torch.nn.Linear(observation_shape[0], output_size), torch.nn.Linear(observation_shape[0], 1)
+
+    def forward(self, observation, prev_action, prev_reward):
+        return torch.softmax(self.logits(observation), -1), self.value(observation).squeeze(-1)
+
+
+class WithoutSoftmax(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        return torch.sigmoid(self.logits(observation)), self.value(observation).squeeze(-1)
+
+
+class WithLogits(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        return self.logits(observation) - 10, self.value(observation).squeeze(-1)
+
+
+class WithAValueOfOneElement(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        return torch.softmax(self.logits(observation), -1), self.value(observation)
+
+
+class WithMoreActions(Softmax):
+    def __init__(self, observation_shape, output_size):
+        super().__init__(observation_shape, output_size + 3)
+
+
+class WithoutAValue(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        return torch.softmax(self.logits(observation), -1)
+
+
+@pytest.mark.parametrize(
+    "ModelCls, error, message",
+    [
+        (WithoutSoftmax, ValueError, r"are no probabilities: make them positive, with sum 1"),
+        (WithLogits, ValueError, "If they are logits"),
+        (WithAValueOfOneElement, ValueError, r"A value of shape \[1\] was returned for one observation: end it with value.squeeze"),
+        (WithMoreActions, ValueError, r"Probabilities of shape \[5\] were returned for one observation and 2 actions"),
+        (WithoutAValue, IndexError, "dimension"),
+    ],
+)
+def test_outputs_that_do_not_fit_are_told_before_training(ModelCls, error, message):
+    sampler = SerialSampler(make, dict(id="CartPole-v1"), batch_T=4, batch_B=1)
+    agent = MlpFfAgent(ModelCls=ModelCls)
+    with pytest.raises(error, match=message) as raised:
+        MinibatchRl(algo=PPO(minibatches=1), agent=agent, sampler=sampler, n_steps=4, affinity=ONE_THREAD).train()
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"This was in the first step of MlpFfAgent with {ModelCls.__name__}; docs/custom_agent.md")
+
+
+class WithOtherArguments(Softmax):
+    def __init__(self, obs_dim, n):
+        super().__init__((obs_dim,), n)
+
+
+@pytest.mark.parametrize(
+    "ModelCls, message",
+    [
+        (Softmax((4,), 2), "ModelCls is a model. Give its class, Softmax, and its settings in model_kwargs"),
+        (WithOtherArguments, "gives its model observation_shape, output_size, but the constructor of WithOtherArguments takes no obs"),
+    ],
+)
+def test_models_that_cannot_be_made_are_told(ModelCls, message):
+    with pytest.raises(ValueError, match=message):
+        MlpFfAgent(ModelCls=ModelCls).initialize(EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2)))

@@ -168,9 +168,9 @@ def act_together(agent: Agent, turns: Sequence[tuple[LocalActor, int]]) -> None:
     try:
         with agent.acting_for(torch.cat([share.columns for share in shares]), shares[0].B):
             step = agent.step(*inputs)
-    except Exception as error:
+    except Exception:
         for actor, t in turns:
-            actor.blame_observation(t, error)
+            actor.blame_observation(t)
         raise
     step = tuple(to_cpu(tuple(step)))
     if len(turns) == 1:  # Also for one environment, of which an agent may return numbers without dimensions.

@@ -56,6 +56,11 @@ def swing(observation, rng):
     return np.clip(np.array([torque + rng.normal(0, 1)], np.float32), -2, 2)
 
 
+def sloppy_swing(observation, rng):
+    """The same, but every second action is random."""
+    return swing(observation, rng) if rng.random() < 0.5 else rng.uniform(-2, 2, 1).astype(np.float32)
+
+
 def record(id, policy, n_steps, seed=0):
     """Episodes of a policy, without any sampler."""
     env, rng, paths, n = gymnasium.make(id), np.random.default_rng(seed), [], 0
@@ -496,10 +501,12 @@ def test_a_snapshot_of_an_earlier_version_is_resumed(cartpole, tmp_path, monkeyp
 
 @learning
 @full
-@pytest.mark.parametrize("kind, n_steps, goal", [("bc", 2000, 300), ("td3_bc", 6000, -500), ("iql", 4000, -500)])
+@pytest.mark.parametrize("kind, n_steps, goal", [("bc", 2000, 300), ("td3_bc", 6000, -500), ("iql", 4000, -350)])
 def test_it_learns_from_a_noisy_controller(kind, n_steps, goal, request, tmp_path):
+    """IQL gets data whose every second action is random. They have a mean return of -619, and cloning them reached -559, IQL -126."""
     id, make = KINDS[kind]
-    dataset = request.getfixturevalue("cartpole") if "Cart" in id else record("Pendulum-v1", swing, 10_000)
+    policy = sloppy_swing if kind == "iql" else swing
+    dataset = request.getfixturevalue("cartpole") if "Cart" in id else record("Pendulum-v1", policy, 10_000)
     algo, agent = make()
     rows = run(runner(algo, agent, dataset, id, n_steps=n_steps, log_interval_steps=n_steps), tmp_path)
     assert float(rows[-1]["ReturnAverage"]) > goal

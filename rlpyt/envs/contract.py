@@ -65,6 +65,8 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
             twin.seed(seed)
             _check_equal_samples(env, twin)
             _check_steps(env, twin, n_steps, plain, advice)
+    except SystemExit as error:
+        raise AssertionError(f"The environment called sys.exit({error.code!r}), but an environment never ends the program.") from error
     finally:
         for each in (env, twin, env):
             each.close()

@@ -25,6 +25,7 @@ from rlpyt.envs.base import (
     as_flag,
     as_number,
     time_limit_of,
+    unwrapped,
     wrapper_chain,
     write_observation,
 )
@@ -153,7 +154,11 @@ class GymEnvWrapper(Wrapper, Env):
         no_timeout = None if self._only_timeout is None else self._only_timeout[False]  # The env_info of most steps.
 
         def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
-            observation, reward, terminated, truncated, info = own["env"].step(action)  # An environment may be replaced, even by a reset.
+            stepped = own["env"].step(action)  # An environment may be replaced, even by a reset.
+            try:
+                observation, reward, terminated, truncated, info = stepped
+            except (TypeError, ValueError):
+                raise _no_step(own, stepped) from None
             if type(observation) is ndarray and observation.dtype == obs_dtype and observation.shape == obs_shape:
                 observation_out[...] = observation
             else:
@@ -251,8 +256,24 @@ def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:
         done = as_flag(done)
         timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
         return observation, *_outcome(own, reward, done and not timeout, timeout, info)
-    observation, reward, terminated, truncated, info = own["env"].step(action)
+    stepped = own["env"].step(action)
+    try:
+        observation, reward, terminated, truncated, info = stepped
+    except (TypeError, ValueError):
+        raise _no_step(own, stepped) from None
     return observation, *_outcome(own, reward, terminated, truncated, info)
+
+
+def _no_step(own: dict[str, Any], stepped: Any) -> ValueError:
+    """Return the error for an environment whose step did not return five values; `own` as for `_step`."""
+    env = own["env"]
+    n = len(stepped) if isinstance(stepped, (tuple, list)) else None
+    got = type(stepped).__name__ if n is None else f"{n} values"
+    classic = ", as in classic gym: return terminated and truncated in place of done" if n == 4 else ""
+    return ValueError(
+        f"step() of {type(unwrapped(env)).__name__} must return observation, reward, terminated, truncated, info. It "
+        f"returned {got}{classic}."
+    )
 
 
 def _outcome(own: dict[str, Any], reward: Any, terminated: Any, truncated: Any, info: Any) -> tuple[float, bool, Any]:
@@ -486,7 +507,9 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
     """
     gym, id_ = sys.modules.get("gym"), args[0] if args else kwargs.get("id")
     if gym is None:
-        hint = "If it is registered with classic gym, import gym, and the package that registers it, before making the environment."
+        name = str(id_).rpartition(":")[2]
+        package = f"If a package registers it, import that package first, or write id='package:{name}'. (For classic gym, import gym too.)"
+        hint = "" if "Did you mean" in str(error) or "It provides" in str(error) else package  # Gymnasium says which names there are.
     else:
         try:
             gym.spec(id_)
@@ -494,7 +517,7 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
             hint = f"Classic gym, which is imported, does not know it either: {unknown}"
         else:
             return gym.make(*args, **kwargs)
-    raise type(error)(f"{error} {hint}") from error
+    raise type(error)(f"{error} {hint}".rstrip()) from error
 
 
 def _is_observation_and_info(result: Any) -> bool:

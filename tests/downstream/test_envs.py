@@ -235,7 +235,7 @@ def test_what_neither_knows_is_refused_with_what_to_do(monkeypatch):
     with pytest.raises(gymnasium.error.NameNotFound, match="Walk.*Classic gym, which is imported, does not know it either"):
         make("Walk-v7")
     monkeypatch.delitem(sys.modules, "gym")
-    with pytest.raises(gymnasium.error.NameNotFound, match="Walk.*registered with classic gym, import gym"):
+    with pytest.raises(gymnasium.error.NameNotFound, match="Walk.*For classic gym, import gym too"):
         make(id="Walk-v7")
 
 

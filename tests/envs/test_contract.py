@@ -1,3 +1,4 @@
+import sys
 import warnings
 
 import envs
@@ -170,6 +171,11 @@ class OutlivesItsHorizon(CountingEnv):
     horizon = 3
 
 
+class EndsTheProgram(CountingEnv):
+    def step(self, action):
+        sys.exit(3)
+
+
 class ActionOutsideItsSpace(CountingEnv):
     def __init__(self):
         super().__init__()
@@ -204,6 +210,7 @@ class ActionOutsideItsSpace(CountingEnv):
         (ChangesTheAction, "changed the action"),
         (OutlivesItsHorizon, "continues after its horizon of 3 steps"),
         (ActionOutsideItsSpace, "must be True for its own sample"),
+        (EndsTheProgram, r"called sys.exit\(3\)"),
     ],
 )
 def test_broken_rules_are_told_in_sentences(EnvCls, message):

@@ -20,7 +20,7 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.composite import gaussians
 from rlpyt.envs.adapters import from_dict
-from rlpyt.envs.base import ActionForm, EnvSpaces, copied, for_envs, is_space
+from rlpyt.envs.base import ActionForm, EnvSpaces, copied, for_envs, is_space, write_observation
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.completed import Completed
@@ -136,6 +136,28 @@ class AgentPolicy:
         action, agent_info = numpify_buffer(tuple(self.agent.step(*inputs)))
         self._prev_action = buffer_func(action, np.array)
         return self._reverted(action), from_structure(agent_info)
+
+    def checked_observation(self, observation: Any) -> Any:
+        """Return one observation in a form that `get_action` takes.
+
+        Raises:
+            ValueError: it is none of the environment's space, such as a batch, or the pair that `reset` of Gymnasium returns.
+            TypeError: its dtype cannot be cast safely.
+        """
+        space = self._spaces.observation
+        try:
+            if isinstance(space, _GymObservations):
+                converted = space.convert(observation)
+                return observation if space.is_structured else converted  # `get_actions` converts structures.
+            checked = buffer_func(space.null_value(), np.array)
+            write_observation(observation, checked)
+            return checked
+        except (TypeError, ValueError) as error:
+            if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+                raise ValueError(
+                    "This is an observation and its info: give the observation alone: observation, info = env.reset()."
+                ) from error
+            raise
 
     def for_envs(self, actions: Any) -> Any:
         """Return the actions for environments, given those that `get_actions` or `get_action` returned: the same, or changed copies."""

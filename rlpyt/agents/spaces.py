@@ -128,11 +128,15 @@ _MOST_CHANNELS = 4  # of an image with channels last.
 _MOST_VALUES = 10_000  # Of all integers of a Box together, since each gets an output of the network; also of a Discrete that is proposed.
 
 
+class WrongActionSpace(ValueError):
+    """An agent does not take the action space of the environment."""
+
+
 def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     """Check that an agent takes an action space.
 
     Raises:
-        ValueError: it does not. The message names an agent that takes it, or says how to declare the space for one, if possible.
+        WrongActionSpace: it does not. The message names an agent that takes it, or says how to declare the space for one, if possible.
     """
     change, kind = _remedy(space)
     if not change and kind in demand.kinds:
@@ -149,7 +153,7 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
         sentences.append(_as_one_number(space))
     if kind is None:
         sentences.append(next((_too_many_values(part) for part in leaf_spaces(space) if _has_too_many_values(part)), ""))
-    raise ValueError(" ".join(filter(None, sentences)))
+    raise WrongActionSpace(" ".join(filter(None, sentences)))
 
 
 def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:

@@ -37,7 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments; None takes those of the process.
     """
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    args = parser.parse_args(argv)
     try:
         return args.run(args)
     except KeyboardInterrupt:
@@ -119,7 +123,7 @@ class Gather(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of command lines whose error for an unknown option names the nearest one."""
+    """A parser of command lines whose error for an unknown option, command or choice names the nearest one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line, and refuse unknown arguments. The parser of each command gets only the arguments of that command."""
@@ -131,6 +135,16 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(unknown[0].partition("=")[0], options, otherwise=f"{self.prog} --help lists all options.")
             self.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}")
         return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from rlpyt.utils.misc import did_you_mean
+
+            hint = did_you_mean(value, action.choices or (), otherwise=f"{self.prog} --help explains them.")
+            error.message = f"{error.message}. {hint}"
+            raise
 
 
 def make_parser() -> argparse.ArgumentParser:

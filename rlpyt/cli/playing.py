@@ -37,7 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser, n_episodes: int) -> None:
         default=[],
         help="further arguments of the environment, e.g. camera_name=track",
     )
-    parser.add_argument("--snapshot", default="last", help='for a directory: "last" (default), "best", or a file')
+    parser.add_argument(
+        "--snapshot",
+        default="last",
+        help='for a directory: "last" (default), "best", a file in it such as params_previous.pkl, or any path',
+    )
     add_opening_arguments(parser)
 
 

@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     itr = max(snapshot.get("sampler_itr", snapshot["itr"]), 0)  # An asynchronous run also counts its updates.
     planned = runner.planned_steps(max(snapshot["cum_steps"] // (itr + 1), 1))
     if snapshot["cum_steps"] >= planned:
+        check_enough(args.n_steps, planned, snapshot["cum_steps"])
         done = f"{snapshot['cum_steps']:,} of {planned:,} environment steps"
         show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
@@ -168,6 +169,15 @@ def train(run_dir: Path, params: Mapping[str, Any], settings: Mapping[str, Any],
     return 0
 
 
+def check_enough(n_steps: float | None, planned: int, cum_steps: int) -> None:
+    """Raise ValueError if --n_steps asks for a shorter run than a complete one is; whole iterations make `planned` steps of it."""
+    if n_steps is not None and planned < cum_steps:
+        steps = f"{cum_steps:,}"
+        raise ValueError(
+            f"The run already has {steps} environment steps, and --n_steps {n_steps:g} asks for fewer: give more than {steps}."
+        )
+
+
 def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -> int:
     """Resume the run of a `Trainer`, which counts steps in epochs."""
     if args.cuda_idx is not None or args.n_parallel is not None:
@@ -177,7 +187,9 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
     if args.n_steps is not None and not batch_size:
         raise ValueError(f"--n_steps needs batch_size, the environment steps of an epoch, which {opened.params_file} does not contain.")
     n_epochs = None if args.n_steps is None else math.ceil(args.n_steps / batch_size)
-    if (n_epochs or trainer_args.get("n_epochs") or 0) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
+    planned = (n_epochs or trainer_args.get("n_epochs") or 0) * (batch_size or 0)
+    if planned <= opened.snapshot["cum_steps"]:
+        check_enough(args.n_steps, planned, opened.snapshot["cum_steps"])
         show(f"{printable(run_dir)} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
         return 0
     parts = opened.trainer_parts()

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rlpyt.cli import Gather
@@ -54,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         print(list_of_configurations())
     elif len(names) == 2:
         module, key = names
-        build_and_train(module, key, **single, **settings)
+        with hint_at_other_configurations():
+            build_and_train(module, key, **single, **settings)
     elif len(names) == 4:  # the arguments with which run_experiments calls a script
         if single:
             options = ", ".join(f"--{name}" for name in single)
@@ -65,6 +68,20 @@ def run(args: argparse.Namespace) -> int:
         show(f"rlpyt train: {words}, not {' '.join(names)}.", sys.stderr)
         return 2
     return 0
+
+
+@contextmanager
+def hint_at_other_configurations() -> Iterator[None]:
+    """Add to the error about actions that an agent does not take that another configuration has another agent."""
+    from rlpyt.agents.spaces import WrongActionSpace
+
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error.__cause__, WrongActionSpace):
+            hint = "On the command line, take a configuration for such actions (rlpyt train lists all), e.g."
+            raise ValueError(f"{error} {hint} cartpole ppo for discrete ones, or pendulum sac for continuous ones.") from error
+        raise
 
 
 def list_of_configurations() -> str:

@@ -34,8 +34,8 @@ class OpenedRun:
 
     Args:
         path: directory of the run, or a snapshot file.
-        snapshot: for a directory, "last" (the newest readable one), "best", the path of a file, or None to open no snapshot, which is
-            enough for `runner`.
+        snapshot: for a directory, "last" (the newest readable one), "best", the path of a file or the name of one in the directory, or
+            None to open no snapshot, which is enough for `runner`.
         trust: whether to import whatever params.json names.
         script: "FILE.py:FUNCTION" of a function that returns the runner; params.json is then not used.
 
@@ -217,7 +217,7 @@ def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = Non
 
     Args:
         path: directory of the run, or a snapshot file.
-        snapshot: "last", "best", or the path of a snapshot.
+        snapshot: "last", "best", the path of a snapshot, or the name of one in the directory.
         device: where the agent acts: the index of a GPU, or a name such as "cpu" or "cuda:0"; None is the CPU.
         trust: whether to import whatever the run names, see `rlpyt.experiments.trust`.
         script: "FILE.py:FUNCTION", for a run that params.json cannot describe: the function returns the runner.
@@ -272,9 +272,15 @@ class TrainedPolicy:
         self._policy.eval_mode(itr)
 
     def __call__(self, observation: Any, reward: float = 0.0) -> Any:
-        """Return the action for an observation. `reward` is the reward of the previous action, which few agents use."""
+        """Return the action for one observation, not a batch. `reward` is the reward of the previous action, which few agents use.
+
+        Raises:
+            ValueError: the observation has another shape than the environment's.
+            TypeError: its dtype cannot be cast safely.
+        """
         import numpy as np
 
+        observation = self._policy.checked_observation(observation)
         self._policy.take_rewards(np.array([reward], np.float32))
         return self._policy.for_envs(self._policy.get_action(observation)[0])
 
@@ -296,6 +302,8 @@ def _snapshot_path(path: Path, snapshot: Any) -> Path:
     if snapshot == "last":
         return path
     file = moved_aside(path / "best.pkl") if snapshot == "best" else Path(snapshot)
+    if file.name == str(snapshot) and not file.is_file() and path.is_dir():
+        file = path / file  # A plain name may also mean a file of the run.
     if not file.is_file():
         kept = " Runs with snapshot_mode='best' have one." if snapshot == "best" else ""
         raise FileNotFoundError(f"There is no snapshot {file}.{kept}")

@@ -88,7 +88,7 @@ def configuration(
 ) -> tuple[dict[str, dict], dict[str, str]]:
     """Return a configuration with changes, and the import paths of its classes; arguments and errors are those of `build_and_train`."""
     config_module = load(module)
-    config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
+    config = config_module.configs[look_up(key, config_module.configs, "configuration", f"{module} has")]
     paths = classes_of(config_module, key)
     sections = dict(sections or {})
     for part, path in sections.pop("classes", {}).items():
@@ -161,6 +161,8 @@ def changes(config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, dic
         name, is_, text = setting.partition("=")
         section, dot, name = name.partition(".")
         if not (is_ and dot):
-            raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
+            owners = [each for each, values in config.items() if is_ and section in values]  # Without a dot, `section` is the name.
+            hint = f" Did you mean {owners[0]}.{setting}?" if len(owners) == 1 else ""
+            raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.{hint}")
         sections.setdefault(look_up(section, config, "section"), {})[name] = read_value(text)
     return sections

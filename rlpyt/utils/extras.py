@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def extra_with(module: str | None) -> str | None:
 def import_error(who: str, extra: str | None, error: BaseException) -> ImportError:
     """Return the error to raise if a module of an extra cannot be imported.
 
-    It proposes to install the extra only if one of its modules is not installed.
+    It proposes to install the extra if one of its modules is not installed, and otherwise to reinstall its packages. For packages that
+    rlpyt always needs it proposes nothing.
 
     Args:
         who: the beginning of the message, with a verb: "Plotting needs".
@@ -68,7 +70,12 @@ def import_error(who: str, extra: str | None, error: BaseException) -> ImportErr
     if missing:
         where = "In the clone of rlpyt" if clone_directory() is None else "To install them"
         return ImportError(f"{who} packages that are not installed ({', '.join(missing)}). {where}: {install_command(extra)}")
-    return ImportError(f"{who} packages that are installed but cannot be imported: {error}")
+    message = f"{who} packages that are installed but cannot be imported: {error}"
+    if extra is None:
+        return ImportError(message)
+    found = packages_distributions()
+    packages = " ".join(dict.fromkeys(package for module in EXTRAS[extra] for package in found.get(module, [module])))
+    return ImportError(f"{message.rstrip('.')}. To reinstall them: pip uninstall -y {packages} && {install_command(extra)}")
 
 
 def _is_installed(module: str) -> bool:

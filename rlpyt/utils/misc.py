@@ -204,9 +204,11 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.remove(temporary)
+        if isinstance(error, OSError) and error.filename == temporary and error.filename2 is None:
+            error.filename = os.fspath(path)  # The name that the caller knows.
         raise
     _fsync_directory(directory)
 

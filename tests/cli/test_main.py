@@ -47,7 +47,18 @@ def test_it_also_runs_as_a_module(tmp_path):
 
 def test_a_misspelt_command_is_refused_with_those_there_are(rlpyt):
     code, _, err = rlpyt("polt", "somewhere")
-    assert code == 2 and all(command in err for command in COMMANDS)
+    assert code == 2 and all(command in err for command in COMMANDS) and "Did you mean 'plot'?" in err
+
+
+def test_without_a_command_the_help_is_shown(rlpyt):
+    code, out, err = rlpyt()
+    assert (code, out) == (2, "") and err == rlpyt("--help")[1]
+
+
+def test_an_agent_that_takes_other_actions_is_answered_with_other_configurations(rlpyt, tmp_path):
+    code, _, err = rlpyt("train", "cartpole", "ppo", "--log_dir", tmp_path / "log", "--set", "env.id=Pendulum-v1")
+    assert code == 2 and "environment's action space is" in err and "pendulum sac for continuous ones." in err
+    assert not (tmp_path / "log").exists()
 
 
 @processes

@@ -129,6 +129,15 @@ def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     assert sorted(run_dir.iterdir()) == before
 
 
+def test_fewer_steps_than_a_complete_run_has_taken_are_refused(trained, rlpyt):
+    run_dir = trained("cartpole", "ppo", *LONG)
+    before = sorted(run_dir.iterdir())
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "12")
+    assert code == 2 and "The run already has 256 environment steps, and --n_steps 12 asks for fewer: give more than 256." in err
+    assert rlpyt("resume", run_dir, "--n_steps", "250")[0] == 0, "whole iterations make 256 of it, so that the run is complete"
+    assert sorted(run_dir.iterdir()) == before
+
+
 def test_fewer_steps_than_an_incomplete_run_has_taken_are_refused(run_dir, rlpyt):
     params = json.loads((run_dir / "params.json").read_text())
     params["rlpyt"]["n_steps"] = 256

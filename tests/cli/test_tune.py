@@ -90,7 +90,7 @@ def test_nothing_can_be_drawn_before_the_first_score(rlpyt, search_dir):
     [
         (["cartpole"], "must be a configuration module and a key in it, e.g. cartpole:ppo"),
         (["cartpole", "ppo", "more"], "give module and key of one configuration, not cartpole ppo more"),
-        (["cartpole", "pp"], "There is no configuration in cartpole 'pp'. Did you mean 'ppo'"),
+        (["cartpole", "pp"], "cartpole has no configuration 'pp'. Did you mean 'ppo'"),
         (["cartpole", "ppo", "--sampler", "seriel"], "Did you mean 'serial'"),
         (["cartpole", "ppo"], "The search space has no range"),
         (["cartpole", "ppo", "--set", "algo.learning_rate=log_uniform(1e-4,1e-2"], "'log_uniform(1e-4,1e-2' is no range"),

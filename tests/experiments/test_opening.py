@@ -15,11 +15,13 @@ import torch
 from tiers import thinned
 
 import rlpyt
+from rlpyt.agents.base import AgentStep
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.adapters import original
+from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.experiments.build import build
 from rlpyt.experiments.configs import classes_of, config_modules, load
@@ -86,6 +88,8 @@ def test_the_best_snapshot_or_any_other_may_be_taken(run_dir, tmp_path):
     assert_same(best.state_dict(), file.state_dict())
     assert_same(best.state_dict(), torch.load(run_dir / "best.pkl", weights_only=True)["agent_state_dict"])
     assert_same(last.state_dict(), torch.load(run_dir / "params.pkl", weights_only=True)["agent_state_dict"])
+    named = rlpyt.load_agent(run_dir, snapshot="best.pkl")
+    assert_same(best.state_dict(), named.state_dict())
     with pytest.raises(FileNotFoundError, match="There is no snapshot"):
         rlpyt.load_agent(run_dir, snapshot="bets")
     (tmp_path / "run_1").mkdir()
@@ -118,6 +122,43 @@ def test_a_loaded_policy_remembers_until_it_is_reset(tmp_path):
     assert agent.prev_rnn_state is None
 
 
+class OwnWrapper(GymEnvWrapper):
+    """Has the spaces of rlpyt, as environments of rlpyt do."""
+
+
+def make_rlpyt(id):
+    return OwnWrapper(gymnasium.make(id))
+
+
+@pytest.mark.parametrize("EnvCls", [gym_make, make_rlpyt])
+def test_a_policy_takes_one_observation_and_says_what_is_none(EnvCls):
+    env = EnvCls("CartPole-v1")
+    agent = MlpFfAgent()
+    agent.initialize(env.spaces)
+    policy = TrainedPolicy(agent, original(env))
+    assert policy([0.0, 0.0, 0.0, 0.0]) in (0, 1) and policy(np.zeros(4, np.float32)) in (0, 1)
+    for shape in ((3,), (2, 4), (1, 4), ()):
+        with pytest.raises(ValueError, match=rf"^observation: expected shape \(4,\), got {re.escape(str(shape))}\.$"):
+            policy(np.zeros(shape, np.float32))
+    with pytest.raises(ValueError, match=r"give the observation alone: observation, info = env.reset\(\)\.$"):
+        policy((np.zeros(4, np.float32), {}))
+
+
+def test_a_policy_counts_the_observations_of_a_discrete_space_as_in_training():
+    seen, agent = [], MlpFfAgent()
+    env = gymnasium.make("CartPole-v1")
+    env.observation_space = gymnasium.spaces.Discrete(3, start=5)
+    agent.step = lambda observation, *_: (
+        seen.append(observation.tolist()) or AgentStep(action=torch.zeros(1, dtype=torch.int64), agent_info=())
+    )
+    agent.initialize(gym_make("CartPole-v1").spaces)
+    policy = TrainedPolicy(agent, env)
+    policy(7)
+    assert seen == [[2]]
+    with pytest.raises(ValueError, match="observation: expected an integer from 5 to 7, got 8"):
+        policy(8)
+
+
 class Shifted(gymnasium.Env):
     """Knows the actions 5 and 6, and tells what it got."""
 
@@ -135,8 +176,12 @@ class Shifted(gymnasium.Env):
 
 def test_a_policy_speaks_the_language_of_the_gymnasium_environment(tmp_path):
     policy, env = rlpyt.load_policy(train(tmp_path, EnvCls=Shifted, env={})), Shifted()
-    observation, _ = env.reset()
+    observation, info = env.reset()
     assert {int(policy(observation)) for _ in range(50)} == {5, 6}
+    with pytest.raises(ValueError, match="give the observation alone"):
+        policy((observation, info))
+    with pytest.raises(ValueError, match=r"observation\['a'\]: expected shape \(2,\), got \(3,\)"):
+        policy(dict(a=np.zeros(3), b=1))
 
 
 @pytest.mark.parametrize("clip", [True, False])

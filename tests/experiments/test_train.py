@@ -66,13 +66,16 @@ def test_settings_are_changed_from_the_command_line(tmp_path):
     "settings, message",
     [
         (["algo.learning_rate"], "must be of the form"),
-        (["learning_rate=1"], "must be of the form"),
+        (["learning_rate=1"], r"must be of the form section.name=value, e.g. algo.learning_rate=1e-3\.$"),
+        (["double_dqn=true"], r"Did you mean algo.double_dqn=true\?$"),
+        (["seed"], r"1e-3\.$"),
+        (["seed=1"], r"1e-3\.$"),  # Both sections have one.
         (["alog.learning_rate=1"], "no section 'alog'. Did you mean 'algo'"),
     ],
 )
 def test_misspelt_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        train.changes(dict(algo={}, env={}), settings)
+        train.changes(dict(algo=dict(double_dqn=False, seed=1), env=dict(seed=2)), settings)
 
 
 def test_values_are_read_as_python_writes_them_and_else_as_text():

@@ -107,5 +107,12 @@ def test_what_is_installed_and_broken_is_not_proposed_to_be_installed():
     assert str(error) == "Logging needs packages that are installed but cannot be imported: libfoo.so: cannot open shared object file"
 
 
+def test_what_is_installed_and_broken_is_to_be_reinstalled_with_its_extra(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(EXTRAS, "atari", ("PIL", "numpy"))  # Modules that are installed, one by a package of another name.
+    error = import_error("Atari needs", "atari", ImportError("libfoo.so"))
+    assert str(error).endswith('. To reinstall them: pip uninstall -y pillow numpy && pip install -c constraints.txt -e ".[atari]"')
+
+
 def test_modules_are_found_in_the_extra_that_brings_them():
     assert [extra_with(module) for module in ("mujoco", "Box2D", "pygame", "tensorboard", None)] == ["mujoco", "box2d", "video", None, None]

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 import sys
 from functools import partial
 
@@ -138,6 +139,13 @@ def test_atomic_write_keeps_the_old_file_if_the_block_raises(tmp_path, error):
             file.write("half of the n")
             raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_of_atomic_write_names_the_file_that_was_to_be_written(tmp_path):
+    path = tmp_path / "nowhere" / "file"
+    with pytest.raises(FileNotFoundError, match=re.escape(f"directory: '{path}'")) as raised, atomic_write(path):
+        pass
+    assert raised.value.filename == str(path)
 
 
 def test_only_temporaries_of_atomic_write_are_swept(tmp_path):

@@ -65,8 +65,8 @@ def classes_of(module: ModuleType, key: str) -> dict[str, str]:
     return {**module.classes, **vars(module).get("classes_by_key", {}).get(key, {})}
 
 
-def look_up(name: str, names: Collection[str], what: str) -> str:
-    """Return `name` if it is in `names`; otherwise raise ValueError with the nearest one."""
+def look_up(name: str, names: Collection[str], what: str, who_has: str = "There is") -> str:
+    """Return `name` if it is in `names`; otherwise raise ValueError with the nearest one, which begins with `who_has`."""
     if name not in names:
-        raise ValueError(f"There is no {what} {name!r}. {did_you_mean(name, names)}")
+        raise ValueError(f"{who_has} no {what} {name!r}. {did_you_mean(name, names)}")
     return name

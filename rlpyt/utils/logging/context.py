@@ -116,6 +116,7 @@ def logger_context(
     Raises:
         ValueError: `run_ID` cannot be part of a file name, or a relative `log_dir` leads elsewhere ("../x").
         RuntimeError: another run is writing to the directory.
+        OSError: the directory cannot be made.
     """
     params = {**(log_params or {}), "name": name, "run_ID": run_ID}
     message = "give this one another run_ID or log_dir."
@@ -258,11 +259,20 @@ def _run_dirs(log_dir: PathLike | str, run_ID: int | str, override_prefix: bool)
 
 
 def make_first_new(directory: str, others: Iterable[str]) -> str:
-    """Make the first of these directories that does not exist yet, and return its path; return `directory` if all exist."""
+    """Make the first of these directories that does not exist yet, and return its path; return `directory` if all exist.
+
+    Raises:
+        OSError: a directory cannot be made, with a sentence that says so.
+    """
     for candidate in chain([directory], others):
-        with suppress(FileExistsError):
+        try:
             os.makedirs(candidate)
             return candidate
+        except FileExistsError:
+            pass
+        except OSError as error:
+            reason = error.strerror or error
+            raise type(error)(f"The log directory {candidate} cannot be made ({reason}): give another log_dir.") from None
     return directory
 
 

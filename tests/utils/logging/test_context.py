@@ -357,6 +357,24 @@ def test_a_directory_that_cannot_be_is_refused(log_dir, in_data):
     assert os.listdir(in_data) == []
 
 
+@pytest.mark.parametrize("error", [NotADirectoryError, PermissionError])
+def test_a_directory_that_cannot_be_made_is_refused_in_a_sentence(error, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    if error is PermissionError:
+        monkeypatch.setattr(os, "makedirs", raises(PermissionError(13, "Permission denied", "somewhere")))
+    sentence = re.escape(f"The log directory {tmp_path / 'file' / 'x' / 'run_0'} cannot be made (")
+    with pytest.raises(error, match=rf"^{sentence}(Not a directory|Permission denied)\): give another log_dir\.$"):
+        with logger_context(str(tmp_path / "file" / "x"), 0, "test"):
+            pass
+
+
+def raises(error):
+    def function(*args, **kwargs):
+        raise error
+
+    return function
+
+
 def test_who_means_another_directory_gives_it_absolutely_or_overrides(in_data, tmp_path):
     with logger_context(str(tmp_path / "other"), 0, "x") as run_dir:
         assert run_dir == str(tmp_path / "other" / "run_0")

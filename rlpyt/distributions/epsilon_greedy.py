@@ -35,8 +35,8 @@ class EpsilonGreedy(DiscreteMixin):
         if isinstance(epsilon, torch.Tensor) and epsilon.dim() and epsilon.shape != greedy.shape[-1:]:
             if epsilon.numel() != 1:
                 raise ValueError(
-                    f"Epsilon has {epsilon.numel()} values, one for each environment that the agent samples from, but Q-values have shape "
-                    f"{list(q.shape)}: call set_epsilon of the distribution, or, of the agent, initialize, or make_vec_eps and sample_mode."
+                    f"Epsilon has shape {list(epsilon.shape)}, with a value for each environment that the agent samples from, but Q-values "
+                    f"have shape {list(q.shape)}. Initialize the agent for these environments, or set_epsilon of its distribution."
                 )
             epsilon = epsilon.reshape(())
         explore = torch.rand(greedy.shape, device=q.device) < epsilon

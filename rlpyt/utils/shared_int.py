@@ -27,29 +27,29 @@ class SharedInt:
             return self
         if self._name not in vars(obj):
             raise AttributeError(f"{type(obj).__name__} has no {self._name} yet: assign it first.")
-        return int(vars(obj)[self._name].array[0])
+        return int(vars(obj)[self._name][0])
 
     def __set__(self, obj: Any, value: int) -> None:
-        if self._name not in vars(obj):
-            vars(obj)[self._name] = _Memory.of(value)
-        vars(obj)[self._name].array[0] = value
+        if not isinstance(vars(obj).get(self._name), _Shared):
+            vars(obj)[self._name] = _shared(value)
+        vars(obj)[self._name][0] = value
 
 
-class _Memory:
+class _Shared(np.ndarray):
     """An array [1] in shared memory. A process that is being started gets the same memory, and any other copy gets its own."""
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    @classmethod
-    def of(cls, value: int) -> _Memory:
-        """Return new memory that holds `value`."""
-        memory = cls(np_mp_array(1, "int64"))
-        memory.array[0] = value
-        return memory
-
-    def __copy__(self) -> _Memory:
-        return self  # A shallow copy of the object shares it.
+    def __deepcopy__(self, memo: Any) -> _Shared:
+        return _shared(int(self[0]))
 
     def __reduce__(self) -> Any:
-        return (_Memory.of, (int(self.array[0]),)) if context.get_spawning_popen() is None else (_Memory, (self.array,))
+        return (_shared, (int(self[0]),)) if context.get_spawning_popen() is None else (_view, (np.asarray(self),))
+
+
+def _shared(value: int) -> _Shared:
+    shared = _view(np_mp_array(1, "int64"))
+    shared[0] = value
+    return shared
+
+
+def _view(array: np.ndarray) -> _Shared:
+    return array.view(_Shared)

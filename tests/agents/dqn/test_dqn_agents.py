@@ -2,6 +2,7 @@ import copy
 import multiprocessing as mp
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from tiers import start_methods
@@ -12,8 +13,11 @@ from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.runners import checkpoint
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils import shared_int
+from rlpyt.utils.recipes import Script
 
 SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 3))
 IMAGES = EnvSpaces(IntBox(0, 256, (4, 36, 36), dtype="uint8"), IntBox(0, 3))
@@ -135,12 +139,23 @@ def test_alternating_halves_share_epsilons():
     torch.testing.assert_close(epsilon_at(agent, 10**6), torch.logspace(-3, -1, 6)[3:])
 
 
+def test_shared_numbers_are_recorded_as_numbers():
+    """Snapshots of all versions have them in this form, and are compared with the agent that resumes."""
+    settings = checkpoint._arguments_of(MlpDqnAgent(eps_itr_max=77), Script(None))
+    assert (settings["eps_itr_min"], settings["eps_itr_max"]) == ([50], [77])
+    agent = MlpDqnAgent()
+    vars(agent)["eps_itr_max"] = np.array([7])  # As in an agent that an earlier version has pickled.
+    assert agent.eps_itr_max == 7
+    agent.eps_itr_max = 8
+    assert agent.eps_itr_max == 8 and isinstance(vars(agent)["eps_itr_max"], shared_int._Shared)
+
+
 def test_an_agent_that_is_initialized_again_forgets_the_epsilons_of_its_environments():
     agent = make(3, range(3), eps_final_min=0.001)
     assert epsilon_at(agent, 5000).shape == (3,)
-    with pytest.raises(ValueError, match="3 values, one for each environment"):
+    with pytest.raises(ValueError, match=r"Epsilon has shape \[3\], with a value for each environment"):
         agent.step(*inputs(2))
-    with pytest.raises(ValueError, match="3 values, one for each environment"):
+    with pytest.raises(ValueError, match=r"Epsilon has shape \[3\], with a value for each environment"):
         agent.step(*inputs())
     agent.initialize(SPACES)
     assert epsilon_at(agent, 5000) == pytest.approx(0.01)

@@ -29,6 +29,7 @@ from rlpyt.utils.aggregate import (
     probability_of_improvement,
     stratified_bootstrap,
 )
+from rlpyt.utils.launching.status import run_status
 from rlpyt.utils.logging.logger import stub_to_json
 from rlpyt.utils.logging.runs import (
     RECORD,
@@ -116,6 +117,7 @@ class Row:
         goal: mean return that counts as learned.
         reference: what others have published.
         directory: of runs of a train script, the directory that contains them: other directories are other rows.
+        variant: of such runs, what tells them from others with the same algorithm, task and steps; see `Table.tell_apart`.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Row:
     goal: float | None = None
     reference: str = ""
     directory: str = ""
+    variant: str = ""
     runs: list[Run] = dataclasses.field(default_factory=list)
 
     @property
@@ -141,8 +144,13 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The algorithm, with the library if it is not rlpyt."""
-        return self.algorithm if self.library == OURS else f"{self.algorithm}, {self.library}"
+        """The algorithm and variant, with the library if it is not rlpyt."""
+        return self.kind if self.library == OURS else f"{self.kind}, {self.library}"
+
+    @property
+    def kind(self) -> str:
+        """The algorithm and variant."""
+        return f"{self.algorithm}, {self.variant}" if self.variant else self.algorithm
 
     def is_complete(self, run: Run) -> bool:
         """Whether a run took all its steps, or was solved before, and has a return."""
@@ -209,13 +217,37 @@ class Table:
 
         Scripts may give the same name to runs with other settings. So a row of another directory gets the directory into its name.
         """
-        row = next((row for row in self.rows.values() if row.place == new.place), None)
+        row = next((row for row in self.rows.values() if row.place == new.place), None) or self._without_directory(new)
         if row is None:
             row = dataclasses.replace(new, runs=[])
             if row.key in self.rows:
                 row.name = f"{row.name} in {row.directory}"
             self.rows[row.key] = row
         return row
+
+    def _without_directory(self, new: Row) -> Row | None:
+        """Return the row of `new` in a table of an earlier version, which did not have directories; None without one."""
+        names = (new.name, f"{new.name} in {new.directory}") if new.directory else ()
+        for row in self.rows.values():
+            known = [(run.steps, [f"{y:.6g}" for y in run.returns]) for run in row.runs]
+            is_same = any((run.steps, [f"{y:.6g}" for y in run.returns]) in known for run in new.runs)
+            if not row.directory and row.library == new.library and row.name in names and is_same:
+                row.directory = new.directory
+                return row
+        return None
+
+    def tell_apart(self) -> None:
+        """Find the `variant` of each row of a train script: its directory below the one that contains all that are alike otherwise."""
+        alike: dict[tuple, list[Row]] = {}
+        for row in self.rows.values():
+            if row.directory:
+                alike.setdefault((row.library, row.task, row.algorithm, row.n_steps), []).append(row)
+        for rows in alike.values():
+            labels = directory_labels({Path(row.directory) for row in rows})
+            found = Counter(labels[Path(row.directory)] for row in rows)
+            for row in rows:
+                label = labels[Path(row.directory)]
+                row.variant = "" if len(rows) == 1 else label if found[label] == 1 else f"{label}, {row.place[1]}"
 
     def add(self, other: Table) -> None:
         """Add the runs of another table, as `Row.put` does; what people wrote about a row stays."""
@@ -225,6 +257,7 @@ class Table:
             for run in new.runs:
                 if not row.put(run):
                     self.left_out.append(f"The run of {row.name} with seed {run.seed} is left out: that of the table got further.")
+        self.tell_apart()
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -275,8 +308,7 @@ def write_table(table: Table, path: Any) -> None:
     origins: list[dict[str, str]] = []
     for row in table.rows.values():
         described = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row) if field.name != "runs"}
-        if not row.directory:
-            del described["directory"]
+        described = {name: value for name, value in described.items() if value or name not in ("directory", "variant")}
         runs: list[dict[str, Any]] = [dict(seed=run.seed, seconds=run.seconds, origin=_index(origins, run.made)) for run in row.runs]
         for entry, run in zip(runs, row.runs, strict=True):
             if run.end is not None:
@@ -345,20 +377,8 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
             table.left_out.append(
                 f"{left} is left out: {kept}, with the same settings and the same seed, {run.seed}, got as far or further."
             )
-    _tell_apart(table)
+    table.tell_apart()
     return table
-
-
-def _tell_apart(table: Table) -> None:
-    """Add to the algorithm of rows of train scripts in what their directories differ, if the same algorithm has several on a task."""
-    groups: dict[tuple, list[Row]] = {}
-    for row in table.rows.values():
-        if row.directory:
-            groups.setdefault((row.library, row.task, row.algorithm, row.n_steps), []).append(row)
-    for rows in groups.values():
-        labels = directory_labels([Path(row.directory) for row in rows])
-        for row in rows if len(rows) > 1 else []:
-            row.algorithm = f"{row.algorithm}, {labels[Path(row.directory)]}"
 
 
 def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
@@ -377,7 +397,8 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
                 run.steps.append(int(steps))
                 run.returns.append(return_)
         stop_return = record.get("stop_return")
-        run.solved = isinstance(stop_return, (int, float)) and run.end is None and run.returns[-1:] >= [stop_return]
+        is_there = isinstance(stop_return, (int, float)) and run.end is None and run.returns[-1:] >= [stop_return]
+        run.solved = is_there and run_status(run_dir).state == "finished"
     if has_column(columns, TIME_COLUMN):
         seconds = columns[find_column(columns, TIME_COLUMN)]
         run.seconds = round(seconds[-1], 1) if seconds and math.isfinite(seconds[-1]) else None
@@ -660,7 +681,7 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names
 
 def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
     fitting = [other for other in others if (other.task, other.n_steps) == (row.task, row.n_steps)]
-    same = [other for other in fitting if other.algorithm == row.algorithm]
+    same = [other for other in fitting if other.kind == row.kind]
     yield from ((row, other) for other in same or fitting)
 
 
@@ -669,7 +690,7 @@ def _once(pairs: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
 
     def is_only(pair: tuple[Row, Row], side: int) -> bool:
         of_row = [each for each in pairs if each[side] is pair[side]]
-        same = [(x, y) for x, y in of_row if x.algorithm == y.algorithm]
+        same = [(x, y) for x, y in of_row if x.kind == y.kind]
         return (same or of_row) == [pair]
 
     return [pair for pair in pairs if is_only(pair, 0) and is_only(pair, 1)]

@@ -448,14 +448,29 @@ def test_runs_of_a_script_take_no_place_of_others_with_the_same_name(tmp_path):
     assert (second.name, len(second.runs), second.n_steps) == (f"mine in {(tmp_path / 'b').resolve()}", 1, 1000)
 
 
+def test_a_row_without_directory_of_an_earlier_version_gets_it(tmp_path):
+    table = script_runs(tmp_path / "a", 1, 2)
+    (row,) = table.rows.values()
+    row.directory, row.goal = "", 3
+    table.add(results.read_runs([tmp_path / "a"]))
+    (row,) = table.rows.values()
+    assert row.goal == 3 and row.directory == str((tmp_path / "a").resolve())
+    script_runs(tmp_path / "b", 5, 6)
+    row.directory = ""
+    table.add(results.read_runs([tmp_path / "b"]))
+    assert [list(row.scores) for row in table.rows.values()] == [[2, 2], [6, 6]], "other runs of the same name are another row"
+
+
 def test_rows_of_variants_of_a_script_are_told_apart_and_compared_with_their_like(tmp_path):
     tables = []
     for i, made in enumerate(("before", "after")):
         for j, variant in enumerate(("lr_1", "lr_2")):
             script_runs(tmp_path / made / "mine" / variant, 1, 10 * j + i, n_seeds=5)
-        tables.append(results.read_runs([tmp_path / made]))
+        tables.append(Table())
+        for variant in ("lr_1", "lr_2"):  # One after the other.
+            tables[-1].add(results.read_runs([tmp_path / made / "mine" / variant]))
     rows = [list(table.rows.values()) for table in tables]
-    assert [row.algorithm for row in rows[0]] == [row.algorithm for row in rows[1]] == ["unknown, lr_1", "unknown, lr_2"]
+    assert [row.label for row in rows[0]] == [row.label for row in rows[1]] == ["unknown, lr_1", "unknown, lr_2"]
     compared = results.comparison(*rows, {"CartPole-v1": (0, 1)}, ("before", "after"))
     assert len([line for line in compared.splitlines() if "CartPole" in line]) == 2 and "all 2, normalized" in compared
 
@@ -464,6 +479,9 @@ def test_runs_that_were_solved_count_and_say_so(tmp_path):
     for seed, returns in enumerate([(1, 480), (1, 3, 5), (1, 7)]):
         params = dict(params_of(seed=seed), rlpyt=dict(n_steps=100, stop_return=475, seed=seed))
         write_run(tmp_path / f"run_{seed}", returns, params)
+    (row,) = results.read_runs([tmp_path]).rows.values()
+    assert list(row.scores) == [5], "the first may still be running, or was killed"
+    (tmp_path / "run_0" / "debug.log").write_text("2026-01-01 00:00:00.000 | run_0 Training complete.\n")
     (row,) = results.read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [480, 5]
     text = results.results(table_of(row))

@@ -250,7 +250,7 @@ class BaseAgent(Recorded):
         self.device = accelerator.device_of(cuda_idx)
         accelerator.use(self.device)
         if self.shared_model is not None:
-            self.replace_by_copies({*self.model_names.values(), *self._shared_models})
+            self.replace_by_copies(self._tied_to(self._shared_models))
         for model in self.named_models().values():
             model.to(self.device)
         logger.log(f"The agent trains on {self.device}.")
@@ -281,6 +281,12 @@ class BaseAgent(Recorded):
         for attribute in self.model_names.values():
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
+
+    def _tied_to(self, names: Iterable[str]) -> list[str]:
+        """Return these attributes, and those of all other models if any of them shares a tensor with these."""
+        others = [name for name in self.model_names.values() if name not in names]
+        mine, theirs = ({tensor.data_ptr() for name in each for tensor in _tensors(getattr(self, name))} for each in (names, others))
+        return [*names, *(others if mine & theirs - {0} else ())]
 
     def replace_by_copies(self, attributes: Iterable[str]) -> None:
         """Replace the models that these attributes hold by copies. Layers and tensors that they share are shared among the copies, too."""

@@ -435,7 +435,10 @@ class GymVectorEnv(VectorEnv):
                 if row is not None:
                     out[i] = row
         else:
-            self._observation_space.convert_into(final, out)
+            which = np.flatnonzero(ended)  # Other rows hold anything.
+            part = out[which]
+            self._observation_space.convert_into(map_structure(lambda x: x[which], final), part)
+            out[which] = part
         return out
 
     def _scratch(self) -> Any:

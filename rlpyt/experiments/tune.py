@@ -51,7 +51,7 @@ def search_configuration(
         log_dir: name, or absolute path, of the directory of the search; default "<module>_<key>_search".
         affinity_code: processors and GPUs; None: all of this machine, as ``rlpyt info`` proposes.
         min_steps: environment steps of the first rung, at least; None: n_steps / eta³, or more, until something has been learned and
-            logged, and the longest iteration has ended.
+            logged, and, if ranges make iterations of different lengths, the longest one has ended.
         sampler, smoke: as in `rlpyt.experiments.train.build_and_train`.
         n_trials, runs_per_trial, eta, seed, proposals: see `rlpyt.utils.launching.search.run_search`.
 
@@ -69,7 +69,8 @@ def search_configuration(
     before_learning, (shortest, longest) = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
     if min_steps is None:
-        min_steps = min(max(n_steps / eta**3, interval, before_learning + 1, longest), n_steps)
+        of_iterations = longest if shortest != longest else 0
+        min_steps = min(max(n_steps / eta**3, interval, before_learning + 1, of_iterations), n_steps)
     first = rungs(n_steps, int(min_steps), eta)[0]
     if first <= before_learning:
         remedy = "min_steps larger" if before_learning < n_steps else "runner.n_steps larger, or algo.min_steps_learn smaller"

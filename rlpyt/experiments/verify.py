@@ -13,6 +13,7 @@ import torch
 
 from rlpyt.experiments.opening import OpenedRun
 from rlpyt.experiments.results import NOT_OF_BITS
+from rlpyt.runners.digests import WORKERS
 from rlpyt.utils.choices import are_answers
 from rlpyt.utils.digests import FILE, KINDS, DigestRow, Parting, in_common, is_cut, parting, read_rows, together
 from rlpyt.utils.logging import logger
@@ -79,6 +80,8 @@ def _compared(pairs: list[tuple[DigestRow, DigestRow]], *records: Mapping[str, A
     found = parting(pairs)
     rows = (found.a, found.b) if found else pairs[-1]
     conditions, settings = zip(*(facts_of(record, row) for record, row in zip(records, rows)))
+    if not all(WORKERS in each for each in conditions):  # Earlier versions did not record it.
+        conditions = tuple({name: value for name, value in each.items() if name != WORKERS} for each in conditions)
     return Comparison(pairs, found, _different(*conditions), _different(*settings))
 
 

@@ -17,7 +17,7 @@ from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.parts import integers_of, leaf_spaces
 from rlpyt.utils.logging import logger
-from rlpyt.utils.settings import POSITIVE, checked
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.structures import leaves_of
 from rlpyt.utils.tensor import infer_leading_dims
 
@@ -72,7 +72,7 @@ class MultiInputModel(ImageModel):
         normalize_observation: subtract the running mean of inputs that are neither images nor encoded, and divide by their standard
             deviation. The statistics are of the observations given to `update_obs_rms`.
         norm_obs_clip: limit of normalized numbers.
-        norm_obs_var_clip: least variance to normalize by.
+        norm_obs_var_clip: least variance to normalize by; None for no limit, which gives NaN where observations are constant.
         settings: those of the convolutions, see `rlpyt.models.conv2d.ImageModel`; they hold for all images.
 
     Attributes:
@@ -84,7 +84,7 @@ class MultiInputModel(ImageModel):
 
     conv_defaults = SMALL_CONV
 
-    @checked(norm_obs_var_clip=POSITIVE)
+    @checked(norm_obs_var_clip=Number(0, above=True, optional=True))
     def __init__(
         self,
         observation_space: Any,

@@ -28,6 +28,7 @@ import torch
 from rlpyt.returns import valid_steps
 from rlpyt.runners.calibration import processor
 from rlpyt.runners.record import versions
+from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.utils import accelerator
 from rlpyt.utils.collections import field_of
 from rlpyt.utils.digests import FILE, DigestRow, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
@@ -112,7 +113,7 @@ class Digests:
         """Record the columns of the next row of the log, and write the digests of its tensors into the file.
 
         Args:
-            runner: has agent, algo, diagnostics, affinity and n_steps.
+            runner: has agent, algo, sampler, diagnostics, affinity and n_steps.
             itr: the last iteration.
             directory: directory of the run; None writes no file.
         """
@@ -126,7 +127,7 @@ class Digests:
             return
         self._n_rows += 1
         hexadecimal = {kind: {name: f"{number:016x}" for name, number in parts.items()} for kind, parts in kinds.items()}
-        on = depends_on(runner.affinity) if self._is_first else {}
+        on = depends_on(runner.affinity, isinstance(runner.sampler, ParallelSamplerBase)) if self._is_first else {}
         row = DigestRow(self._n_rows, itr, runner.diagnostics.cum_steps, runner.n_steps, hexadecimal, on)
         self._is_first = False
         self._unwritten.append(line_of(row))
@@ -212,17 +213,21 @@ def _machine() -> dict[str, Any]:
     return {**found, "instructions": torch.backends.cpu.get_cpu_capability()}
 
 
-def depends_on(affinity: Mapping[str, Any]) -> dict[str, Any]:
+WORKERS = "workers of parallel samplers"  # a condition
+
+
+def depends_on(affinity: Mapping[str, Any], has_workers: bool = False) -> dict[str, Any]:
     """Return what the bits of a run may depend on, except the code: versions, processor, GPU, and numbers of torch threads and workers.
 
     Not all is here: neither the driver of the GPU, nor versions of other packages, such as that of an environment.
 
     Args:
         affinity: affinity of the runner.
+        has_workers: whether its sampler has a worker process for each entry of ``workers_cpus``.
     """
     found, cuda_idx = {**_machine(), "torch threads": torch.get_num_threads()}, affinity.get("cuda_idx")
-    if affinity.get("workers_cpus"):
-        found["workers of parallel samplers"] = len(affinity["workers_cpus"])
+    if has_workers and affinity.get("workers_cpus"):
+        found[WORKERS] = len(affinity["workers_cpus"])
     if affinity.get("worker_torch_threads") is not None:
         found["worker torch threads"] = affinity["worker_torch_threads"]
     if cuda_idx is not None:

@@ -16,6 +16,7 @@ from rlpyt.utils.collections import dynamic_namedtuple, fields_of, remade
 from rlpyt.utils.structures import dtype_of, field_names
 
 ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # by the size in bytes
 SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
 
 
@@ -67,7 +68,8 @@ class GymSpaceWrapper(Space):
             self._shape = tuple(space.shape)
             start = CompletedSpace(space).start
             self._start = start if np.any(start) else None
-            self._n_values: Any = {"Discrete": CompletedSpace(space).n, "MultiDiscrete": CompletedSpace(space).nvec}.get(self._kind)
+            n_values = {"Discrete": CompletedSpace(space).n, "MultiDiscrete": CompletedSpace(space).nvec}.get(self._kind)
+            self._n_values = None if n_values is None else np.asarray(n_values, np.uint64)
         self.is_same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
 
     def _wrap_parts(self) -> None:
@@ -171,10 +173,12 @@ class GymSpaceWrapper(Space):
 
     def _from_zero(self, values: np.ndarray) -> np.ndarray:
         """Return integers ``[*lead,...]`` of a Discrete or MultiDiscrete space, counted from 0; raise ValueError if any is not in it."""
-        start: Any = 0 if self._start is None else self._start
-        indexes = np.subtract(values, start, dtype=np.int64)
-        if np.any(indexes < 0) or np.any(indexes >= self._n_values):
-            first, last = (np.array(bound).tolist() for bound in (start, np.add(start, self._n_values) - 1))
+        indexes = values if self._start is None else np.subtract(values, self._start, dtype=np.int64)
+        unsigned = indexes.view(_UNSIGNED[indexes.itemsize])  # Negative numbers are large ones.
+        if (unsigned >= self._n_values).any():
+            start: Any = 0 if self._start is None else self._start
+            n_values: Any = self._n_values
+            first, last = (np.array(bound).tolist() for bound in (start, start + n_values.astype(np.int64) - 1))
             raise ValueError(f"{self._path}: expected integers from {first} to {last}, got {values.tolist()}.")
         return indexes
 

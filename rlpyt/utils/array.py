@@ -75,8 +75,10 @@ def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis: int | t
     """
     if valid is None:
         return array.mean(axis=axis)
+    weights = np.broadcast_to(valid, array.shape)
+    array = np.where(weights == 0, np.zeros((), array.dtype), array)
     with np.errstate(invalid="ignore"):  # 0 / 0 is the documented NaN
-        return (np.where(np.equal(valid, 0), 0, array) * valid).sum(axis=axis) / np.broadcast_to(valid, array.shape).sum(axis=axis)
+        return (array * weights).sum(axis=axis) / weights.sum(axis=axis)
 
 
 def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int, ...], bool, bool]:

@@ -199,7 +199,7 @@ def _indexing_methods(n_fields: int) -> dict[str, Any]:
     write = [
         line
         for s, v in zip(mine, theirs)
-        for line in (f"if {v} is not None: {s}[loc] = {v}", f"elif {s} is not None: raise TypeError")  # An array takes None for NaN.
+        for line in (f"if {v} is not None: {s}[loc] = {v}", f"elif {s} is not None: write_none({s}, loc)")
     ] or ["pass"]
     broadcast = [f"if {s} is not None: {s}[loc] = value" for s in mine] or ["pass"]
     source = "\n".join(
@@ -227,9 +227,20 @@ def _indexing_methods(n_fields: int) -> dict[str, Any]:
             "        raise",
         ]
     )
-    namespace = {"tuple_new": tuple.__new__, "explain_read": _explain_read, "explain_write": _explain_write}
+    namespace = {"tuple_new": tuple.__new__, "write_none": _write_none, "explain_read": _explain_read, "explain_write": _explain_write}
     exec(source, namespace)
     return {name: namespace[name] for name in ("__getitem__", "__setitem__")}
+
+
+def _write_none(field: Any, loc: Any) -> None:
+    """Write None into an array of objects; raise TypeError for any other field. An array of floats would take None for NaN."""
+    try:
+        takes_none = field.dtype == object
+    except AttributeError:  # It is no array.
+        takes_none = False
+    if not takes_none:
+        raise TypeError("the value is None, but the field is not")
+    field[loc] = None
 
 
 def _explain_read(nat: Any, loc: Any, error: Exception) -> None:
@@ -250,8 +261,9 @@ def _explain_write(nat: Any, loc: Any, value: Any, error: Exception) -> None:
             continue
         try:
             if same and part is None:
-                raise TypeError("the value is None, but the field is not")
-            field[loc] = part
+                _write_none(field, loc)
+            else:
+                field[loc] = part
         except Exception as e:
             raise _described(e, f"Writing at [{loc!r}] of field '{name}' of {_typename(nat)} failed: {e}") from error
 
@@ -535,7 +547,7 @@ class NamedArrayTuple(NamedTuple):
                 if part is not None:
                     field[loc] = part
                 elif same and field is not None:
-                    raise TypeError  # An array takes None for NaN.
+                    _write_none(field, loc)
         except Exception as error:
             _explain_write(self, loc, value, error)
             raise

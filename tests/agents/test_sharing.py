@@ -144,6 +144,15 @@ def test_layers_that_models_share_are_shared_by_their_copies(how, monkeypatch):
     assert shared.is_shared() and not weight.is_shared() and torch.equal(weight, shared)
 
 
+def test_models_that_share_nothing_are_not_replaced_on_a_device(monkeypatch):
+    monkeypatch.setattr(accelerator, "device_of", lambda index: torch.device("cpu"))
+    agent = Td3Agent()
+    agent.initialize(CONTINUOUS, share_memory=True)
+    model, critic = agent.model, agent.q_model
+    agent.to_device(0)
+    assert agent.q_model is critic and agent.model is not model
+
+
 def test_what_was_frozen_stays_frozen_and_state_dicts_come_back():
     agent, other = (MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])) for _ in range(2))
     agent.initialize(DISCRETE, share_memory=True)

@@ -424,3 +424,36 @@ def test_vectors_that_reset_twice_are_refused():
 def test_without_envpool_it_is_told_how_to_install_it():
     with pytest.raises(ImportError, match=r"make_envpool needs packages that are not installed \(envpool\)"):
         make_envpool("CartPole-v1")
+
+
+class EndsAlone(gymnasium.vector.VectorEnv):
+    """Two environments with observations from 1, of which one ends earlier. Last observations of the other one are zeros."""
+
+    metadata = dict(autoreset_mode=SAME_STEP)
+    num_envs = 2
+    single_observation_space = gymnasium.spaces.MultiDiscrete([9, 9], start=[1, 1])
+    single_action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.vector.utils.batch_space(single_observation_space, 2)
+    action_space = gymnasium.vector.utils.batch_space(single_action_space, 2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = np.zeros(2, int)
+        return np.full((2, 2), 1), {}
+
+    def step(self, actions):
+        self.t += 1
+        ended = self.t >= [3, 5]
+        last = np.where(ended[:, None], 1 + np.stack([self.t, self.t], axis=1), 0)
+        self.t[ended] = 0
+        observations = 1 + np.stack([self.t, self.t], axis=1)
+        infos = dict(final_obs=last, _final_obs=ended) if ended.any() else {}
+        return observations, np.ones(2), np.zeros(2, bool), ended, infos
+
+
+def test_last_observations_of_environments_that_go_on_may_be_anything():
+    vector = GymVectorEnv(EndsAlone())
+    out = memory(vector)
+    vector.reset_into(out)
+    steps = [vector.step_into(np.zeros(2, int), out) for _ in range(3)]
+    assert [step.final_observation is None for step in steps] == [True, True, False]
+    assert steps[-1].final_observation[0].tolist() == [3, 3]

@@ -107,6 +107,9 @@ def test_the_first_rung_is_not_before_the_end_of_the_longest_iteration(launched,
     assert not launched
     search("ppo", RANGE, *settings[:2], "sampler.batch_T=256", "sampler.batch_B=8", min_steps=1000)
     assert launched["min_steps"] == 1334  # All trials have the same number of steps.
+    launched.clear()
+    search("ppo", RANGE, *settings[:2], "sampler.batch_T=256", "sampler.batch_B=8")
+    assert launched["min_steps"] == 1334
 
 
 def test_an_iteration_of_several_processes_has_the_environments_of_all(launched, monkeypatch):

@@ -12,6 +12,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
+from rlpyt.experiments import verify
 from rlpyt.runners import digests as of_runners
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.digests import Digests, set_digest
@@ -20,7 +21,7 @@ from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.utils.digests import FILE, KINDS, digests, in_common, parting, read_rows, together
+from rlpyt.utils.digests import FILE, KINDS, DigestRow, digests, in_common, parting, read_rows, together
 from rlpyt.utils.logging.context import logger_context
 
 T, B = 8, 2
@@ -61,6 +62,21 @@ def test_rows_say_on_which_gpu_and_with_how_many_threads_of_workers_they_were_co
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     found = of_runners.depends_on(dict(cuda_idx=1, worker_torch_threads=2))
     assert (found["GPU"], found["CUDA"], found["worker torch threads"]) == ("GPU number 1", "12.6", 2)
+    affinity = dict(workers_cpus=[0, 1, 2])
+    assert of_runners.depends_on(affinity, has_workers=True)[of_runners.WORKERS] == 3
+    assert of_runners.WORKERS not in of_runners.depends_on(affinity)
+
+
+def test_workers_that_an_earlier_version_did_not_record_are_no_difference():
+    def row(**on):
+        return DigestRow(1, 0, 16, 64, {}, dict(torch="2", **on))
+
+    def different(*on):
+        rows = tuple(row(**each) for each in on)
+        return verify._compared([rows], {}, {}).conditions
+
+    assert different({of_runners.WORKERS: 2}, {of_runners.WORKERS: 1}) == {of_runners.WORKERS: (2, 1)}
+    assert different({}, {of_runners.WORKERS: 1}) == {}
 
 
 def test_without_it_nothing_is_recorded(tmp_path):

@@ -95,6 +95,9 @@ def test_a_missing_destination_or_value_is_an_error_that_names_the_field(points)
     with pytest.raises(TypeError, match="'y' of Points"):
         floats[0] = cls(2, None)
     np.testing.assert_array_equal(floats.y, 1)
+    objects = cls(np.ones(3), np.array(["a", "b", "c"], object))
+    objects[1] = cls(2, None)
+    assert objects.y.tolist() == ["a", None, "c"]
 
 
 def test_index_errors_name_class_and_field(points):

@@ -28,12 +28,13 @@ class MujocoFfAgent(MujocoMixin, GaussianPgAgent):
         space = self.env_spaces.action
         if not isinstance(self.model, MujocoFfModel) or not self.model.squashes_mean:
             return
-        largest = for_envs(space, ActionForm.of(self))(np.ones(space.shape, space.dtype))
-        is_out_of_reach = np.isfinite(space.high) & (space.high > largest * (1 + 1e-5))
+        reached = [for_envs(space, ActionForm.of(self))(np.full(space.shape, sign, space.dtype)) for sign in (-1, 1)]
+        bounds = np.abs(np.broadcast_arrays(space.low, space.high, reached[0])[:2])
+        is_out_of_reach = np.isfinite(bounds) & (bounds > np.abs(reached) * (1 + 1e-5))
         if is_out_of_reach.any():
             logger.warn(
                 f"{type(self).__name__} takes actions with means between -1 and 1 (mu_nonlinearity=Tanh of its model), but those of the "
-                f"environment go to {space.high[is_out_of_reach].max():g}: rescale_actions=True, or mu_nonlinearity=None in model_kwargs, "
+                f"environment go to {bounds[is_out_of_reach].max():g}: rescale_actions=True, or mu_nonlinearity=None in model_kwargs, "
                 "reaches them."
             )
 

@@ -64,7 +64,7 @@ class TD3(DDPG):
     def mu_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the policy's loss, that of DDPG. With `behavior_cloning`, ``-λ Q(s, mu(s)) + (mu(s) - a)²``, ``λ = α / mean |Q|``.
 
-        λ has the Q of the policy's actions, which are not those of the data. The square is the mean over the action's components. The
+        λ uses Q(s, mu(s)), where the paper's formula has Q(s, a) of the data. The square is the mean over the action's components. The
         arguments are those of `DDPG.mu_loss`.
         """
         if self.behavior_cloning is None:

@@ -8,7 +8,7 @@ import torch
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.models.utils import Model, orthogonal_policy_
-from rlpyt.utils.settings import POSITIVE, checked
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -18,10 +18,10 @@ class NormalizingModel(Model):
     Args:
         normalize_observation: subtract the running mean of observations, divide by their standard deviation.
         norm_obs_clip: limit of normalized observations.
-        norm_obs_var_clip: least variance to normalize by.
+        norm_obs_var_clip: least variance to normalize by; None for no limit, which gives NaN where observations are constant.
     """
 
-    @checked(norm_obs_var_clip=POSITIVE)
+    @checked(norm_obs_var_clip=Number(0, above=True, optional=True))
     def __init__(
         self,
         observation_shape: Sequence,

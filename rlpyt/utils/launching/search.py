@@ -32,7 +32,7 @@ from rlpyt.utils.launching.exp_launcher import LIST, StillRunning, no_text, only
 from rlpyt.utils.launching.halving import WORST, Trial, plain_number, rungs
 from rlpyt.utils.launching.journal import JOURNAL, SEARCH, Journal
 from rlpyt.utils.launching.proposals import METHODS, default_method, make_proposals
-from rlpyt.utils.launching.search_dir import BEST, PUT_ASIDE, Search, Settings, read_settings_of
+from rlpyt.utils.launching.search_dir import BEST, Search, Settings, read_settings_of
 from rlpyt.utils.launching.search_status import format_search
 from rlpyt.utils.launching.space import Space
 from rlpyt.utils.launching.status import (
@@ -49,7 +49,7 @@ from rlpyt.utils.launching.status import (
 from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
 from rlpyt.utils.launching.variant import as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
-from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
+from rlpyt.utils.logging.runs import PROGRESS, PUT_ASIDE, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, DICTIONARY, PATH, SEED, Number, checked, one_of

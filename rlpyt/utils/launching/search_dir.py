@@ -22,10 +22,10 @@ from typing import Any
 from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.halving import WORST, Trial, ranked
 from rlpyt.utils.launching.journal import DAMAGED, JOURNAL, SEARCH, History, is_damaged, read_journal
-from rlpyt.utils.launching.space import Space
+from rlpyt.utils.launching.space import Space, without_empty
 from rlpyt.utils.text import setting_text
 
-BEST, PUT_ASIDE = "best.json", "put_aside"
+BEST = "best.json"
 _MAY_CHANGE = ("affinity_code", "n_trials", "cwd")
 
 
@@ -65,6 +65,8 @@ class Settings:
         """Return what differs from an earlier launch, apart from what may change."""
         both = {field.name: (getattr(before, field.name), getattr(self, field.name)) for field in fields(self)}
         both["script"] = before.experiment().script_path(), self.experiment().script_path()
+        if without_empty(before.space) == without_empty(self.space):  # Earlier versions left out empty dictionaries.
+            del both["space"]
         return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
 
 

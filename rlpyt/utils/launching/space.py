@@ -329,3 +329,11 @@ def _without_ranges(nested: Mapping) -> dict:
         if not isinstance(value, (Range, Choice)):
             rest[key] = value
     return rest
+
+
+def without_empty(nested: Any) -> Any:
+    """Return nested dictionaries without those that are empty, or contain only such."""
+    if not isinstance(nested, Mapping):
+        return nested
+    rest = {key: without_empty(value) for key, value in nested.items()}
+    return {key: value for key, value in rest.items() if value != {}}

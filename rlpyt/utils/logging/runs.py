@@ -21,6 +21,8 @@ STEPS_COLUMN = "CumSteps"  # env steps
 TIME_COLUMN = "CumTime"  # seconds
 STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # the same count, of runners and of Trainer
 PROGRESS = "progress.csv"
+PUT_ASIDE = "put_aside"  # In a search: directories of trials that its journal does not know.
+NO_RUNS = ("wandb", PUT_ASIDE)  # Directories in which no runs are looked for. (Weights & Biases writes a debug.log, too.)
 RECORD = "rlpyt"  # Key of params.json under which a runner writes how the run was made; see `rlpyt.runners.record`.
 
 
@@ -51,8 +53,7 @@ def find_runs(paths: Iterable[Any]) -> list[Path]:
 def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
     """Yield a directory and its subdirectories, each with the names of its files."""
     for directory, subdirectories, names in os.walk(path):
-        if "wandb" in subdirectories:
-            subdirectories.remove("wandb")  # Weights & Biases writes a debug.log, too.
+        subdirectories[:] = [name for name in subdirectories if name not in NO_RUNS]
         yield Path(directory), set(names)
 
 

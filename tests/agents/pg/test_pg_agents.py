@@ -238,6 +238,7 @@ LARGE, SMALL = FloatBox(-2, 2, (2,)), FloatBox(-0.4, 0.4, (2,))
     [
         (MujocoFfAgent, dict(), LARGE, True),
         (MujocoFfAgent, dict(rescale_actions=False), FloatBox([-1, 0], [1, 3]), True),
+        (MujocoFfAgent, dict(rescale_actions=False), FloatBox([-3], [1]), True),
         (MujocoFfAgent, dict(), FloatBox([-1, 0], [1, 3]), False),  # Rescaled.
         (MujocoFfAgent, dict(rescale_actions=True), LARGE, False),
         (MujocoFfAgent, dict(model_kwargs=dict(mu_nonlinearity=None)), LARGE, False),

@@ -28,7 +28,7 @@ from rlpyt.utils.launching.search import MOST_RETRIES, Search, reached_in, rerun
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
 from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status, mark
-from rlpyt.utils.logging.runs import read_columns
+from rlpyt.utils.logging.runs import find_runs, read_columns
 from rlpyt.utils.misc import atomic_write
 
 pytestmark = [processes, pytest.mark.timeout(280)]
@@ -495,6 +495,8 @@ def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tm
     search(train, tmp_path / "other", **settings)
     assert result(exp_dir) == result(tmp_path / "other") != before
     assert (exp_dir / "put_aside" / "trial_1.1" / "run_1" / "progress.csv").read_bytes() == table
+    names = [status.name for status in experiment_status(exp_dir)]
+    assert len(names) == len(find_runs([exp_dir])) and not [name for name in names if "put_aside" in name]
     assert all(len(calls(run.run_dir)) == 1 for run in experiment_status(exp_dir))  # Trials with the same settings did not train again.
 
 

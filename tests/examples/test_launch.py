@@ -61,7 +61,7 @@ def test_a_run_of_an_experiment_has_its_variant_and_its_number_as_seed(tmp_path)
         (dict(alog=dict(learning_rate=1)), "cartpole:ppo", "no section 'alog'"),
         (dict(algo=dict(learning_rat=1)), "cartpole:ppo", "Did you mean 'learning_rate'"),
         (dict(classes=dict(smapler="cpu")), "cartpole:ppo", "part of a run named 'smapler'. Did you mean 'sampler'"),
-        ({}, "cartpole:pop", "configuration in cartpole 'pop'. Did you mean 'ppo'"),
+        ({}, "cartpole:pop", "cartpole has no configuration 'pop'. Did you mean 'ppo'"),
         ({}, "ppo", "config_key='ppo' must be a configuration module and a key in it"),
     ],
 )

@@ -229,9 +229,10 @@ class Table:
         """Return the row of `new` in a table of an earlier version, which did not have directories; None without one."""
         names = (new.name, f"{new.name} in {new.directory}") if new.directory else ()
         for row in self.rows.values():
-            known = [(run.steps, [f"{y:.6g}" for y in run.returns]) for run in row.runs]
-            is_same = any((run.steps, [f"{y:.6g}" for y in run.returns]) in known for run in new.runs)
-            if not row.directory and row.library == new.library and row.name in names and is_same:
+            if row.directory or row.library != new.library or row.name not in names:
+                continue
+            known, curves = ([(run.steps, [f"{y:.6g}" for y in run.returns]) for run in each.runs] for each in (row, new))
+            if any(curve in known for curve in curves):
                 row.directory = new.directory
                 return row
         return None

@@ -44,6 +44,8 @@ from rlpyt.utils.logging.runs import (
     read_columns,
     read_params,
     recorded_settings,
+    replay_lost_at,
+    resumptions,
     variant_dir,
 )
 from rlpyt.utils.misc import atomic_write
@@ -58,6 +60,7 @@ OURS = "rlpyt"
 CURVES = "curves.csv"
 _CLASS, _ENV = "class of ", "env."
 _UNSEEDED = -1  # the seed of a run without one, until it gets a number
+_UNKNOWN = -1  # environment steps that an older record does not have
 _COLUMNS = ("row", "seed", "environment steps", "mean return")
 # What makes a row: two runs of a configuration belong to it if they differ only by their seeds, by these settings, and by which synchronous
 # sampler collects. These say where and how fast something is computed, or what is recorded; results stay the same, but for rounding and
@@ -90,6 +93,7 @@ class Run:
         made: with which commit and versions, by name; empty if they were not recorded.
         end: environment steps in the last row of its log, if that has no return; None if it has one.
         solved: it stopped because its mean return reached `stop_return` of its runner.
+        replay_lost_at: environment steps after which it was resumed with an empty replay buffer; -1 where their number is unknown.
     """
 
     seed: int
@@ -99,6 +103,7 @@ class Run:
     made: dict[str, str] = dataclasses.field(default_factory=dict)
     end: int | None = None
     solved: bool = False
+    replay_lost_at: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def taken(self) -> int:
@@ -316,6 +321,8 @@ def write_table(table: Table, path: Any) -> None:
                 entry["end"] = run.end
             if run.solved:
                 entry["solved"] = True
+            if run.replay_lost_at:
+                entry["replay_lost_at"] = run.replay_lost_at
         rows.append(dict(described, runs=runs))
     curves_path = path.with_name(CURVES)
     with atomic_write(path, "w", encoding="utf-8") as file, atomic_write(curves_path, "w", encoding="utf-8", newline="") as curves_file:
@@ -387,6 +394,7 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
     record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
     seed = record.get("seed", params.get("seed"))
     run = Run(seed=_UNSEEDED if seed is None else int(seed), steps=[], returns=[], made=_made(record))
+    run.replay_lost_at = [_UNKNOWN if steps is None else steps for steps in replay_lost_at(record)]
     if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
         points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
         for steps, return_ in points:
@@ -410,7 +418,7 @@ def _made(record: Mapping[str, Any]) -> dict[str, str]:
     """Commit and versions in the record of a run, and others with which it was resumed."""
     made = _versions(record)
     others: dict[str, dict[str, None]] = {}
-    for resumed in record.get("resumed") or []:
+    for resumed in resumptions(record):
         for name, version in _versions(resumed).items():
             if version != made.get(name):
                 others.setdefault(name, {})[version] = None  # In the order of time.
@@ -565,7 +573,7 @@ def results(table: Table) -> str:
 
 
 def _seeds(row: Row) -> str:
-    """The number of complete runs, which of them have no return at their end, and the fate of the others."""
+    """The number of complete runs, which of them lost their replay buffer or have no return at their end, and the fate of the others."""
     n = len(row.scores)
     parts = [f"{n} (few)" if n < FEW else str(n)]
     for run in row.runs:
@@ -578,6 +586,9 @@ def _seeds(row: Row) -> str:
             parts.append(f"seed {run.seed} solved: {last}")
         elif not row.is_complete(run):
             parts.append(f"seed {run.seed} incomplete: {last}")
+        if run.replay_lost_at:
+            lost = " and ".join("an unknown step" if steps == _UNKNOWN else _steps(steps) for steps in run.replay_lost_at)
+            parts.append(f"seed {run.seed} resumed at {lost} without its replay buffer")
     return "; ".join(parts)
 
 

@@ -18,7 +18,7 @@ from rlpyt.utils.choices import are_answers
 from rlpyt.utils.digests import FILE, KINDS, DigestRow, Parting, in_common, is_cut, parting, read_rows, together
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings
+from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings, replay_lost_at, resumptions
 from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.plain import shown
 from rlpyt.utils.text import plural
@@ -244,33 +244,23 @@ def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     choices = record.get("choices")
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     settings = recorded_settings(record)
-    lost = _lost_replay(record, settings, row)
+    lost = _lost_replay(record, row)
     settings = {name: value for name, value in settings.items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
     return Facts({**row.on, "n_steps": row.n_steps, **choices, **_commit(record, row), **lost}, settings)
 
 
 def _commit(record: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
     """Return the commit of the process that computed a row, as a condition; {} if it is not known."""
-    later = [each for each in _resumed(record) if type(each.get("steps")) is int and each["steps"] < row.steps]
+    later = [each for each in resumptions(record) if type(each.get("steps")) is int and each["steps"] < row.steps]
     commit = [record, *later][-1].get("githash")
     return {} if commit is None else dict(commit=commit)
 
 
-def _lost_replay(record: Mapping[str, Any], settings: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
+def _lost_replay(record: Mapping[str, Any], row: DigestRow) -> dict[str, str]:
     """Return a condition that says before which row of a run its replay buffer was lost; {} if it never was."""
-    has_replay = "algo.replay_size" in settings and "runner.dataset" not in settings  # A data set is read again.
-    if not has_replay or settings.get("runner.save_replay") is not False:
-        return {}
-    steps = [each.get("steps") for each in _resumed(record)]
-    before = [f"{n:,}" if type(n) is int else "unknown" for n in steps if type(n) is not int or n < row.steps]
+    before = ["unknown" if n is None else f"{n:,}" for n in replay_lost_at(record) if n is None or n < row.steps]
     when = f"after {' and '.join(before)} environment steps"
     return {"resumed without its replay buffer (save_replay=False)": when} if before else {}
-
-
-def _resumed(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what a record tells of each time that its run was resumed."""
-    resumed = record.get("resumed")
-    return [each for each in resumed if isinstance(each, Mapping)] if isinstance(resumed, list) else []
 
 
 def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

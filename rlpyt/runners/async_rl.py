@@ -43,6 +43,7 @@ from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, t
 from rlpyt.runners.group import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
+from rlpyt.runners.record import record_resumed
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.types import BatchSpec
@@ -295,7 +296,9 @@ class AsyncRlMixin(RunnerMixin):
     def start_sampling(self) -> None:
         """Restore the state of a resumed run, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
-            self.first_itr = restore(self, *running(self._resumed))
+            file, snapshot = running(self._resumed)
+            self.first_itr = restore(self, file, snapshot)
+            record_resumed(self, file, snapshot["cum_steps"])
             self._resumed = None
             if not self._replays:
                 restarted = running(self._lines).restarted

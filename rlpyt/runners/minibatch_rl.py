@@ -318,7 +318,7 @@ class MinibatchRlBase(BaseRunner):
             file, snapshot = find_snapshot(self, self.resume_from)
             self.first_itr = restore(self, file, snapshot)
             self._is_resumed = True
-            record_resumed(self, snapshot["cum_steps"])
+            record_resumed(self, file, snapshot["cum_steps"])
             if self.digests is not None:
                 self.digests.continue_from(beside(file, FILE), self.snapshots.get_snapshot_dir(), snapshot["cum_steps"])
 

@@ -27,7 +27,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ from rlpyt.runners.protocols import CompletedAlgorithm
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start, torchrun_rank
-from rlpyt.utils.logging.runs import RECORD, recorded_settings
+from rlpyt.utils.logging.runs import RECORD, read_params, recorded_settings, resumptions
+from rlpyt.utils.logging.store import beside
 from rlpyt.utils.logging.writers import CompletedWriter
 from rlpyt.utils.misc import write_json
 from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
@@ -83,16 +85,27 @@ def record_run(runner: Any) -> None:
 
 def record_choices(runner: Any) -> None:
     """Add the choices of a runner to its record."""
-    _change_record(runner, dict(choices=runner.choices))
+    _change_record(runner, lambda record: {**record, "choices": runner.choices})
 
 
-def record_resumed(runner: Any, steps: int) -> None:
-    """Add to the record after how many environment steps the run has been resumed."""
-    _change_record(runner, {}, dict(steps=steps))
+def record_resumed(runner: Any, file: Path, steps: int) -> None:
+    """Add to the record that the run has been resumed from a snapshot, in `file`, after this number of environment steps."""
+    earlier = {}
+    with suppress(OSError, ValueError):  # The run is worth more than its record.
+        earlier = read_params(beside(file, "params.json"))
+
+    def resumed(record: dict[str, Any]) -> dict[str, Any]:
+        if "resumed" not in record and isinstance(earlier.get(RECORD), dict):  # A script resumes it, not the command.
+            record = _continued(earlier[RECORD], record)
+        for last in resumptions(record)[-1:]:
+            last["steps"] = steps
+        return record
+
+    _change_record(runner, resumed)
 
 
-def _change_record(runner: Any, entries: dict[str, Any], of_last_resumed: Mapping[str, Any] | None = None) -> None:
-    """Change entries of a runner's record, and of the last time that it was resumed, if the record has that."""
+def _change_record(runner: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Replace the record of a runner, if it has one in its directory."""
     directory = runner.snapshots.get_snapshot_dir()
     if not runner.is_recorded or directory is None:
         return
@@ -103,10 +116,7 @@ def _change_record(runner: Any, entries: dict[str, Any], of_last_resumed: Mappin
             params = json.load(file)
         if RECORD not in params:  # The runner has trained before, and its record is in another directory.
             return
-        params[RECORD].update(entries)
-        for last in params[RECORD].get("resumed", [])[-1:]:
-            last.update(of_last_resumed or {})
-        write_json(path, params)
+        write_json(path, {**params, RECORD: change(params[RECORD])})
 
     logger.try_to_write(path, write)
 
@@ -163,10 +173,15 @@ def _add_record(path: str, record: dict) -> None:
             params = json.load(file)
     before = params.get(RECORD)
     if isinstance(before, dict):  # The run is resumed, with its earlier params.json.
-        now = {name: record[name] for name in _ORIGIN if name in record}
-        first = {name: before[name] for name in _ORIGIN if name in before}
-        record = {**{k: v for k, v in record.items() if k not in _ORIGIN}, **first, "resumed": [*before.get("resumed", []), now]}
+        record = _continued(before, record)
     write_json(path, {**params, RECORD: record})
+
+
+def _continued(before: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a run that is resumed: it keeps its origin in the record `before`, and the origin of `record` is listed."""
+    now = {name: record[name] for name in _ORIGIN if name in record}
+    first = {name: before[name] for name in _ORIGIN if name in before}
+    return {**{name: entry for name, entry in record.items() if name not in _ORIGIN}, **first, "resumed": [*resumptions(before), now]}
 
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:

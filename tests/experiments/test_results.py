@@ -502,6 +502,26 @@ def test_what_a_run_was_resumed_with_is_named_if_it_is_something_else(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "algo, runner, said",
+    [
+        (dict(replay_size=1), dict(save_replay=False), "1 (few); seed 0 resumed at 60k and an unknown step without its replay buffer"),
+        (dict(replay_size=1), dict(save_replay=True), "1 (few)"),
+        (dict(replay_size=1), dict(save_replay=False, dataset="cartpole/random-v0"), "1 (few)"),
+        ({}, dict(save_replay=False), "1 (few)"),
+    ],
+)
+def test_a_run_that_was_resumed_without_its_replay_buffer_is_marked(algo, runner, said, tmp_path):
+    params = params_of()
+    parts = dict(algo=dict(arguments=algo), runner=dict(arguments=runner))
+    params["rlpyt"].update(parts, resumed=[dict(steps=60_000), {}, "?"])
+    write_run(tmp_path / "run_0", [0, 1, 2], params)
+    table = results.read_runs([tmp_path])
+    results.write_table(table, tmp_path / "results.json")
+    for each in (table, results.read_table(tmp_path / "results.json")):
+        assert cells(results.results(each), ["CartPole-v1"])[3] == said
+
+
 def test_scores_between_0_and_1_have_three_digits():
     text = results.results(table_of(row_of("small", 0.7012, 0.7049, 0.71234), row_of("none", 0, 0, 0)))
     assert "| 0.706 (0.701 to 0.712) | 0.701 to 0.712 |" in text and "| 0.0 (0.0) | 0.0 |" in text

@@ -53,6 +53,7 @@ from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.launching.sweep import PAUSE_AT
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.runs import RECORD, read_params, replay_lost_at
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.processors import allowed_cpus
 
@@ -393,6 +394,7 @@ def test_a_run_resumed_without_its_replay_buffer_samples_again_before_it_trains(
     train(make(n_steps=300), tmp_path, snapshot_mode="last")
     resumed = make(n_steps=500, resume_from=tmp_path / "run_0")
     assert column(train(resumed, tmp_path, snapshot_mode="last"), "CumSteps") == [100, 200, 300, 400, 500]
+    assert replay_lost_at(read_params(tmp_path / "run_0" / "params.json")[RECORD]) == [300]
 
 
 class NiceTrajInfo(TrajInfo):

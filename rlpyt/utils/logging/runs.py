@@ -127,6 +127,26 @@ def recorded_settings(record: Any, with_defaults: bool = True) -> dict[str, Any]
     return flat({**nested, "env": env or {}, "optim": optim or {}, "model": model or {}})
 
 
+def resumptions(record: Any) -> list[dict[str, Any]]:
+    """Return what the record of a run tells of each time that it was resumed; [] if it never was."""
+    resumed = record.get("resumed") if isinstance(record, Mapping) else None
+    return [each for each in resumed if isinstance(each, dict)] if isinstance(resumed, list) else []
+
+
+def replay_lost_at(record: Any) -> list[int | None]:
+    """Return after how many environment steps a run was resumed with an empty replay buffer; None where the number is unknown.
+
+    Args:
+        record: what a runner wrote. A run without a replay buffer, or that saves it, returns [].
+    """
+    settings = recorded_settings(record)
+    has_replay = "algo.replay_size" in settings and "runner.dataset" not in settings  # A data set is read again.
+    if not has_replay or settings.get("runner.save_replay") is not False:
+        return []
+    steps = [each.get("steps") for each in resumptions(record)]
+    return [n if type(n) is int else None for n in steps]
+
+
 def _read_dict(path: Path) -> dict[str, Any]:
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))

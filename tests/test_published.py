@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 from tiers import full, learning
 
-from rlpyt.experiments import results, train
-from rlpyt.experiments.results import ENOUGH, Row, Run
+from rlpyt.experiments import train
+from rlpyt.experiments.results.pages import ENOUGH
+from rlpyt.experiments.results.runs import read_runs
+from rlpyt.experiments.results.table import OURS, Row, Run, read_table
 
-TABLE = results.read_table(Path(__file__).parents[1] / "docs" / "learning" / "results.json")
+TABLE = read_table(Path(__file__).parents[1] / "docs" / "learning" / "results.json")
 CHEAP = 90  # seconds of the fastest run of a row; those of the table were measured while other programs ran
 CHANCE = 1e-3  # of failing without a reason
 MARGIN = 0.05  # of the scale of a task
@@ -28,7 +30,7 @@ MARGIN = 0.05  # of the scale of a task
 
 def cheap_rows(table):
     """The rows of rlpyt that a test can afford, with runs enough to compare with."""
-    rows = [row for row in table.rows_of(results.OURS) if len(row.scores) >= ENOUGH and row.task in table.scales]
+    rows = [row for row in table.rows_of(OURS) if len(row.scores) >= ENOUGH and row.task in table.scales]
     return [row for row in rows if min((run.seconds for run in row.runs if run.seconds is not None), default=math.inf) < CHEAP]
 
 
@@ -67,7 +69,7 @@ def test_the_row_of_the_day_is_still_true(tmp_path, capsys):
 
     def score_of(seed):
         run_dir = train.build_and_train(module, key, log_dir=str(tmp_path), run_ID=seed, seed=seed, settings=settings)
-        return results.read_runs([run_dir], TABLE).rows[row.key].scores[-1]
+        return read_runs([run_dir], TABLE).rows[row.key].scores[-1]
 
     scores = scores_again(row, TABLE.scales, score_of, seed)
     said = f"{row.command} --seed {seed} and the following: {', '.join(f'{score:.1f}' for score in scores)}"

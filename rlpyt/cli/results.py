@@ -57,30 +57,31 @@ def run(args: argparse.Namespace) -> int:
     with lock(directory, f"Another process {others_do} {directory}: wait until it has ended.") if directory.is_dir() else nullcontext():
         table = _compare(args.compare, table_path) if args.compare else _make(args, table_path)
     if args.picture:
-        from rlpyt.experiments import results
+        from rlpyt.experiments.results.pages import curves
 
-        for path in plot_panels(results.curves(table), args.picture):
+        for path in plot_panels(curves(table), args.picture):
             show(printable(path))
     return 0
 
 
 def _make(args: argparse.Namespace, table_path: Path) -> Any:
     """Put runs into the table, make its page, and return the table."""
-    from rlpyt.experiments import results
+    from rlpyt.experiments.results.pages import filled
+    from rlpyt.experiments.results.table import Table, read_table, write_table
     from rlpyt.utils.misc import atomic_write
 
     # The published page is that of the published table, not that of another one.
     page_path = Path(args.page) if args.page else None if args.table else _in_docs("learning.md")
     is_new = args.add and args.table and not table_path.exists()
-    table = results.Table() if is_new else results.read_table(_there(table_path, "--table"))
+    table = Table() if is_new else read_table(_there(table_path, "--table"))
     if page_path is None and not args.add and not args.picture:
         raise ValueError("Nothing was asked for: --page FILE makes the page of this table, and --add DIR puts runs into it.")
     if args.add:
         table.add(_read(args.add, table))
         _say_left_out(table)
-    page = results.filled(_there(page_path, "--page").read_text(encoding="utf-8"), table) if page_path else ""
+    page = filled(_there(page_path, "--page").read_text(encoding="utf-8"), table) if page_path else ""
     if args.add:
-        results.write_table(table, table_path)
+        write_table(table, table_path)
     if page_path:
         with atomic_write(page_path, "w", encoding="utf-8") as file:
             file.write(page)
@@ -90,28 +91,29 @@ def _make(args: argparse.Namespace, table_path: Path) -> Any:
 
 def _compare(paths: list[str], table_path: Path) -> Any:
     """Print the page of runs compared with others, and return their table."""
-    from rlpyt.experiments import results
+    from rlpyt.experiments.results.pages import written
+    from rlpyt.experiments.results.table import OURS, Table, read_table
 
     if len(paths) > 2:
         raise ValueError(f"--compare takes one directory or two, not {len(paths)}.")
-    labels = results.read_table(table_path) if table_path.exists() else None
+    labels = read_table(table_path) if table_path.exists() else None
     mine, *others = paths
     table = _read([mine], labels)
     if not others:
-        published = results.read_table(_there(table_path, "--table"))
-        other, name = results.Table({row.key: row for row in published.rows_of(results.OURS)}), "the published table"
+        published = read_table(_there(table_path, "--table"))
+        other, name = Table({row.key: row for row in published.rows_of(OURS)}), "the published table"
     else:
         (name,) = others
-        other = results.read_table(name) if Path(name).is_file() else _read([name], labels)
-    show(results.written(table, other, (mine, name)))
+        other = read_table(name) if Path(name).is_file() else _read([name], labels)
+    show(written(table, other, (mine, name)))
     return table
 
 
 def _read(dirs: list[str], labels: Any) -> Any:
     """Read the table of runs, and say which runs do not count."""
-    from rlpyt.experiments import results
+    from rlpyt.experiments.results.runs import read_runs
 
-    table = results.read_runs(dirs, labels)
+    table = read_runs(dirs, labels)
     _say_left_out(table)
     return table
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rlpyt.experiments.opening import OpenedRun
-from rlpyt.experiments.results import NOT_OF_BITS
+from rlpyt.experiments.results.runs import NOT_OF_BITS
 from rlpyt.runners.digests import WORKERS
 from rlpyt.utils.choices import are_answers
 from rlpyt.utils.digests import FILE, KINDS, DigestRow, Parting, in_common, is_cut, parting, read_rows, together

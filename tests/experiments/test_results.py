@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlpyt.experiments import configs, results
-from rlpyt.experiments.results import Row, Run, Table
+from rlpyt.experiments import configs
+from rlpyt.experiments.results import pages
+from rlpyt.experiments.results.runs import changes_of, read_runs
+from rlpyt.experiments.results.table import Row, Run, Table, read_table, write_table
 from rlpyt.utils.logging.logger import log_variant
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -58,13 +60,13 @@ def params_of(configuration="cartpole:ppo", seed=0, n_steps=100, **changes):
 # --- The page ---------------------------------------------------------------------------------------------------------
 def test_the_page_is_what_the_command_makes_of_the_table():
     page = (DOCS / "learning.md").read_text()
-    table = results.read_table(DOCS / "learning" / "results.json")
-    assert results.filled(page, table) == page, "rlpyt results"
-    assert all(f"<!-- table {name} -->" in page for name in results.SECTIONS)
+    table = read_table(DOCS / "learning" / "results.json")
+    assert pages.filled(page, table) == page, "rlpyt results"
+    assert all(f"<!-- table {name} -->" in page for name in pages.SECTIONS)
 
 
 def test_the_published_table_has_the_configurations_with_all_their_steps():
-    table = results.read_table(DOCS / "learning" / "results.json")
+    table = read_table(DOCS / "learning" / "results.json")
     for row in table.rows.values():
         module, key = row.name.split()[0].split(":")
         assert row.n_steps == configs.load(module).configs[key]["runner"]["n_steps"], row.key
@@ -79,8 +81,8 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     row.goal, row.reference, row.runs[1].made, row.runs[1].seconds = 475, "500", made, 3.5
     row.put(Run(2, [50], [3.0], end=100))
     table = table_of(row, row_of("a", 1, library="other"), Task=(0, 1))
-    results.write_table(table, tmp_path / "results.json")
-    assert results.read_table(tmp_path / "results.json") == table
+    write_table(table, tmp_path / "results.json")
+    assert read_table(tmp_path / "results.json") == table
 
 
 @pytest.mark.parametrize("contents", ["[]", "{}", '{"format": 99}', "no JSON", '{"format": 1, "scales": {}, "rows": [{}], "origins": []}'])
@@ -89,7 +91,7 @@ def test_what_is_no_table_is_refused_by_name(contents, tmp_path):
     path.write_text(contents)
     path.with_name("curves.csv").write_text("row,seed,environment steps,mean return\n")
     with pytest.raises(ValueError, match="results.json is no table of results"):
-        results.read_table(path)
+        read_table(path)
 
 
 @pytest.mark.parametrize(
@@ -103,30 +105,30 @@ def test_what_is_no_table_is_refused_by_name(contents, tmp_path):
 )
 def test_a_table_that_was_edited_loses_no_curves(old, new, said, tmp_path):
     path = tmp_path / "results.json"
-    results.write_table(table_of(row_of("cartpole:ppo", 1, 2.5), row_of("cartpole:a2c", 3)), path)
+    write_table(table_of(row_of("cartpole:ppo", 1, 2.5), row_of("cartpole:a2c", 3)), path)
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ValueError, match=said):
-        results.read_table(path)
+        read_table(path)
 
 
 def test_a_full_disk_leaves_table_and_curves_as_they_were(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
-    results.write_table(table_of(row_of("a", 1)), path)
+    write_table(table_of(row_of("a", 1)), path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     monkeypatch.setattr(csv, "writer", lambda *args, **kwargs: pytest.fail("No space left on device"))
     with pytest.raises(pytest.fail.Exception):
-        results.write_table(table_of(row_of("a", 2)), path)
+        write_table(table_of(row_of("a", 2)), path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("page, said", [("no", "no place for a table"), ("<!-- table x -->\n<!-- end of table -->", "'x', which is none")])
 def test_pages_without_a_place_for_tables_are_refused(page, said):
     with pytest.raises(ValueError, match=said):
-        results.filled(page, Table())
+        pages.filled(page, Table())
 
 
 def test_a_row_has_the_interquartile_mean_with_an_interval_and_the_range():
-    line = cells(results.results(table_of(row_of("name", 0, 10, 20, 1000))), ["Task"])
+    line = cells(pages.results(table_of(row_of("name", 0, 10, 20, 1000))), ["Task"])
     interval = line[4]
     assert line[:4] == ["Task", "PPO, 100", "`rlpyt train name`", "4"] and interval.startswith("15.0 (") and line[5] == "0.0 to 1,000"
     low, high = (float(number.replace(",", "")) for number in interval.partition("(")[2].strip(")").split(" to "))
@@ -134,7 +136,7 @@ def test_a_row_has_the_interquartile_mean_with_an_interval_and_the_range():
 
 
 def test_rows_of_fewer_than_three_seeds_are_marked_and_have_no_interval():
-    text = results.results(table_of(row_of("few", 10, 20), row_of("more", 10, 20, 30, task="Other")))
+    text = pages.results(table_of(row_of("few", 10, 20), row_of("more", 10, 20, 30, task="Other")))
     assert cells(text, ["Task"])[3:6] == ["2 (few)", "15.0", "10.0 to 20.0"]
     assert cells(text, ["Other"])[3] == "3"
 
@@ -146,7 +148,7 @@ def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_
     for run in row.runs[:3]:
         run.steps[-1] = 100_352
     row.put(Run(8, [], []))
-    line = cells(results.results(table_of(row)), ["Task"])
+    line = cells(pages.results(table_of(row)), ["Task"])
     assert line[1] == "PPO, 100k" and line[4:6] == ["10.0 (10.0)", "10.0"]
     assert line[3] == "3; seed 7 incomplete: -300 at 25k; seed 8 incomplete: nothing yet"
 
@@ -154,22 +156,22 @@ def test_a_run_that_stopped_early_is_listed_with_what_it_reached_and_counts_for_
 def test_runs_whose_last_rows_have_no_return_count_with_their_last_one_and_are_marked(tmp_path):
     for seed, last in enumerate([500, 500, 500, 500, "nan", "nan"]):
         write_run(tmp_path / f"run_{seed}", [20, 30 + seed, last], params_of(seed=seed))
-    (row,) = results.read_runs([tmp_path]).rows.values()
+    (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [500] * 4 + [34, 35]
-    line = cells(results.results(table_of(row)), ["CartPole-v1"])
+    line = cells(pages.results(table_of(row)), ["CartPole-v1"])
     assert line[3] == "6; seed 4 ended without a return: 34.0 at 50; seed 5 ended without a return: 35.0 at 50"
     assert line[4].startswith("384 (") and line[5] == "34.0 to 500"
 
 
 def test_a_run_that_stopped_after_rows_without_a_return_is_no_complete_one(tmp_path):
     write_run(tmp_path / "run_0", [20, 30, "nan"], params_of(n_steps=150))
-    (row,) = results.read_runs([tmp_path]).rows.values()
-    assert not len(row.scores) and "seed 0 incomplete: 30.0 at 50" in results.results(table_of(row))
+    (row,) = read_runs([tmp_path]).rows.values()
+    assert not len(row.scores) and "seed 0 incomplete: 30.0 at 50" in pages.results(table_of(row))
 
 
 def test_a_run_that_took_all_steps_without_a_return_is_listed_as_such(tmp_path):
     write_run(tmp_path / "run_0", ["nan", "nan", "nan"], params_of())
-    assert "| 0 (few); seed 0 has no return at all |" in results.results(results.read_runs([tmp_path]))
+    assert "| 0 (few); seed 0 has no return at all |" in pages.results(read_runs([tmp_path]))
 
 
 def test_a_run_takes_the_place_of_one_that_got_less_far_also_if_its_last_rows_have_no_return():
@@ -186,22 +188,22 @@ def test_a_row_tells_the_seconds_of_its_fastest_complete_run():
     for run, row_seconds in zip(row.runs, (9.0, 4.4, None)):
         run.seconds = row_seconds
     row.put(Run(3, [1], [0.0], seconds=1.0))
-    assert cells(results.results(table_of(row)), ["Task"])[-2] == "4"
+    assert cells(pages.results(table_of(row)), ["Task"])[-2] == "4"
 
 
 def test_rows_name_what_they_were_made_with_by_a_letter():
     row, other = row_of("a", 1, 2, 3), row_of("b", 1, task="Other")
     row.runs[0].made, row.runs[2].made = dict(commit="abc", torch="2"), dict(torch="3")
-    text = results.results(table_of(row, other))
+    text = pages.results(table_of(row, other))
     assert cells(text, ["Task"])[-1] == "a, b, older" and cells(text, ["Other"])[-1] == "older"
-    assert results.origins(table_of(row, other)).splitlines() == ["* **a**: commit abc, torch 2.", "* **b**: torch 3."]
+    assert pages.origins(table_of(row, other)).splitlines() == ["* **a**: commit abc, torch 2.", "* **b**: torch 3."]
 
 
 # --- Comparisons ------------------------------------------------------------------------------------------------------
 def test_rows_with_the_same_task_and_steps_are_compared_with_the_probability_of_improvement():
     ours, theirs = row_of("a", 2, 2, 2, 2, 2), row_of("b", 1, 1, 1, 2, 3, library="X", algorithm="PPO")
     others = [row_of("c", *range(5), library="X", n_steps=200), row_of("d", *range(5), library="X", task="Other")]
-    text = results.against(table_of(ours, theirs, *others))
+    text = pages.against(table_of(ours, theirs, *others))
     line = cells(text, ["Task"])
     assert line[:5] == ["Task", "100", "PPO", "PPO, X", "2.0 (2.0)"] and line[6].startswith("0.70 (")
     assert len(text.splitlines()) == 3 and "| rlpyt | X |" in text
@@ -210,19 +212,19 @@ def test_rows_with_the_same_task_and_steps_are_compared_with_the_probability_of_
 def test_rows_are_compared_with_their_own_algorithm_if_it_is_there_and_else_with_all():
     mine = [row_of("a", *range(5), algorithm="PPO"), row_of("b", *range(5), algorithm="Mine")]
     there = [row_of("c", *range(5), algorithm="PPO"), row_of("d", *range(5), algorithm="DQN")]
-    text = results.comparison(mine, there, {}, ("here", "there"))
+    text = pages.comparison(mine, there, {}, ("here", "there"))
     assert [line.split(" | ")[2:4] for line in text.splitlines()[2:]] == [["PPO", "PPO"], ["Mine", "PPO"], ["Mine", "DQN"]]
 
 
 def test_rows_of_few_runs_are_not_compared():
-    assert "No pair" in results.comparison([row_of("a", *range(4))], [row_of("b", *range(5))], {}, ("here", "there"))
-    assert "no runs of another library" in results.against(table_of(row_of("a", *range(5))))
+    assert "No pair" in pages.comparison([row_of("a", *range(4))], [row_of("b", *range(5))], {}, ("here", "there"))
+    assert "no runs of another library" in pages.against(table_of(row_of("a", *range(5))))
 
 
 def test_all_tasks_together_are_compared_by_normalized_scores():
     ours = [row_of("a", *[5] * 5), row_of("b", *[-50] * 5, task="Other")]
     theirs = [row_of("a", *[0] * 5, library="X"), row_of("b", *[-50] * 5, library="X", task="Other")]
-    text = results.against(table_of(*ours, *theirs, Task=(0, 10), Other=(-100, -50)))
+    text = pages.against(table_of(*ours, *theirs, Task=(0, 10), Other=(-100, -50)))
     assert cells(text, ["all 2, normalized"])[4:] == ["0.75 (0.75)", "0.50 (0.50)", "0.75 (0.75)"]
     assert cells(text, ["rlpyt"])[1:] == ["0.50 (0.50)"] * 5 and cells(text, ["runs that score"])[1] == "> 0.5"
 
@@ -231,7 +233,7 @@ def test_all_tasks_together_count_a_task_once_however_many_runs_it_has():
     good, bad = [90, 92, 94, 96, 98], [10, 12, 14, 16, 18]
     ours = [row_of("a", *good, *good), row_of("b", *bad, task="Other")]
     theirs = [row_of("a", *good, library="X"), row_of("b", *bad, *bad, library="X", task="Other")]
-    line = cells(results.against(table_of(*ours, *theirs, Task=(0, 100), Other=(0, 100))), ["all 2, normalized"])
+    line = cells(pages.against(table_of(*ours, *theirs, Task=(0, 100), Other=(0, 100))), ["all 2, normalized"])
     assert [cell.split()[0] for cell in line[4:]] == ["0.54", "0.54", "0.50"]
 
 
@@ -245,7 +247,7 @@ def test_rows_of_the_same_task_and_seeds_are_resampled_together():
     luck, algorithms = [0, 30, 50, 60, 100], ("DDPG", "TD3", "SAC")
     ours = [row_of(name, *luck, algorithm=name) for name in algorithms]
     theirs = [row_of(name, *luck[::-1], algorithm=name, library="X") for name in algorithms]
-    text = results.against(table_of(*ours, *theirs, Task=(0, 100)))
+    text = pages.against(table_of(*ours, *theirs, Task=(0, 100)))
     of_one_row, of_all = (text.splitlines()[i].split("|")[-2].strip() for i in (2, 5))
     assert "all 3" in text.splitlines()[5] and width(of_all) > 0.9 * width(of_one_row), "no narrower, since they share their luck"
 
@@ -278,17 +280,17 @@ def test_in_all_pairs_together_no_row_counts_twice(mine, there, together):
         [row_of(name, *range(5), task=task, algorithm=algorithm) for task in ("Task", "Other") for name, algorithm in rows.items()]
         for rows in (mine, there)
     )
-    text = results.comparison(mine, there, dict(Task=(0, 5), Other=(0, 5)), ("here", "there"))
+    text = pages.comparison(mine, there, dict(Task=(0, 5), Other=(0, 5)), ("here", "there"))
     assert f"all {2 * len(together)}, normalized" in text if together else "normalized" not in text
-    pairs = [pair for row in mine for pair in results._pairs(row, there)]
-    assert names_of(results._once(pairs)) == together * 2
+    pairs = [pair for row in mine for pair in pages._pairs(row, there)]
+    assert names_of(pages._once(pairs)) == together * 2
 
 
 def test_the_profile_is_of_rows_with_enough_runs_and_a_scale():
     rows = [row_of("a", 6, 6, 8, 8, 10), row_of("b", 1, 2), row_of("c", *range(5), task="no scale")]
-    line = cells(results.profile(table_of(*rows, Task=(0, 10))), ["rlpyt"])
+    line = cells(pages.profile(table_of(*rows, Task=(0, 10))), ["rlpyt"])
     assert line[1] == "1" and [cell.split()[0] for cell in line[2:]] == ["1.00", "0.60", "0.20", "0.20", "0.20"]
-    assert "No row" in results.profile(table_of(*rows))
+    assert "No row" in pages.profile(table_of(*rows))
 
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
@@ -296,7 +298,7 @@ def test_runs_of_a_configuration_make_a_row_which_is_called_as_in_the_published_
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))
     for seed in range(2):
         write_run(tmp_path / str(seed) / "run_0", ["nan", 10 + seed, 20 + seed], params_of(seed=seed))
-    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    ((key, row),) = read_runs([tmp_path], labels).rows.items()
     assert key == "cartpole:ppo"
     assert (row.task, row.algorithm, row.goal, row.reference) == ("CartPole", "PPO (published)", 475, "500")
     made = dict(commit="0123456", Python="3.11", torch="2")
@@ -306,7 +308,7 @@ def test_runs_of_a_configuration_make_a_row_which_is_called_as_in_the_published_
 
 def test_changes_of_a_configuration_are_part_of_the_row_and_of_its_command(tmp_path):
     write_run(tmp_path / "run_0", [1, 2], params_of(algo=dict(learning_rate=0.5), model=dict(hidden_sizes=[8])))
-    ((key, row),) = results.read_runs([tmp_path]).rows.items()
+    ((key, row),) = read_runs([tmp_path]).rows.items()
     changes = "algo.learning_rate=0.5 model.hidden_sizes=[8]"
     assert key == f"cartpole:ppo {changes}" and row.task == "CartPole-v1"
     assert row.command == "rlpyt train cartpole ppo --set algo.learning_rate=0.5 'model.hidden_sizes=[8]'"
@@ -316,7 +318,7 @@ def test_a_run_resumed_for_more_steps_is_a_row_of_its_own(tmp_path):
     planned = int(configs.load("cartpole").configs["ppo"]["runner"]["n_steps"])
     for seed, n_steps in enumerate([planned, 2 * planned, planned]):
         write_run(tmp_path / f"run_{seed}", [1.0, 2.0], params_of(seed=seed, n_steps=n_steps), step=n_steps)
-    rows = {row.name: row for row in results.read_runs([tmp_path]).rows.values()}
+    rows = {row.name: row for row in read_runs([tmp_path]).rows.values()}
     longer = f"cartpole:ppo runner.n_steps={2 * planned}"
     assert {name: ([run.seed for run in row.complete], row.n_steps) for name, row in rows.items()} == {
         "cartpole:ppo": ([0, 2], planned),
@@ -328,7 +330,7 @@ def test_a_run_resumed_for_more_steps_is_a_row_of_its_own(tmp_path):
 def test_a_row_of_another_environment_has_its_own_task(tmp_path):
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))
     write_run(tmp_path / "run_0", [1, 2], params_of(env=dict(id="Acrobot-v1"), algo=dict(discount=0.5)))
-    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    ((key, row),) = read_runs([tmp_path], labels).rows.items()
     assert key == "cartpole:ppo algo.discount=0.5 env.id=Acrobot-v1"
     assert (row.task, row.algorithm, row.goal, row.reference) == ("Acrobot-v1", "PPO (published), algo.discount=0.5", None, "")
     assert row.command == "rlpyt train cartpole ppo --set algo.discount=0.5 env.id=Acrobot-v1"
@@ -339,15 +341,15 @@ def test_the_words_of_a_row_with_changes_are_those_of_the_table(library, tmp_pat
     name = "cartpole:ppo env.id=Acrobot-v1"
     labels = table_of(Row(name, "Acrobot", "PPO", 100, "rlpyt train it", goal=-100, reference="by others"))
     write_run(tmp_path / "run_0", [1, 2, 3], dict(params_of(env=dict(id="Acrobot-v1")), library=library, command="python theirs.py"))
-    (row,) = results.read_runs([tmp_path], labels).rows.values()
+    (row,) = read_runs([tmp_path], labels).rows.values()
     assert (row.name, row.task, row.algorithm, row.goal) == (name, "Acrobot", "PPO", -100)
     assert (row.command, row.reference) == (("rlpyt train it", "by others") if library == "rlpyt" else ("python theirs.py", ""))
 
 
 def test_rows_of_one_algorithm_are_lines_of_their_own():
     rows = [row_of("a", 1), row_of("b", 1, n_steps=2000), row_of("c", 1, algorithm="A2C")]
-    assert list(results.curves(table_of(*rows))["Task"]) == ["PPO, 100", "PPO, 2k", "A2C"]
-    panel = results.curves(table_of(*rows, row_of("d", 1, 2, 3)))["Task"]
+    assert list(pages.curves(table_of(*rows))["Task"]) == ["PPO, 100", "PPO, 2k", "A2C"]
+    panel = pages.curves(table_of(*rows, row_of("d", 1, 2, 3)))["Task"]
     assert {label: len(runs) for label, runs in panel.items()} == {"PPO, 100, a": 1, "PPO, 2k": 1, "A2C": 1, "PPO, 100, d": 3}
 
 
@@ -393,12 +395,12 @@ def with_changes(changes):
 
 @pytest.mark.parametrize("changes", LEAVES_RESULTS_AS_THEY_ARE, ids=str)
 def test_runs_belong_to_one_row_if_only_where_how_fast_and_what_is_recorded_differs(changes):
-    assert results.changes_of(with_changes(changes)) == []
+    assert changes_of(with_changes(changes)) == []
 
 
 @pytest.mark.parametrize("said, changes", CHANGES_RESULTS.items())
 def test_runs_of_other_settings_or_classes_are_another_row(said, changes):
-    assert results.changes_of(with_changes(changes)) == [said]
+    assert changes_of(with_changes(changes)) == [said]
 
 
 def test_a_run_of_any_configuration_is_one_of_its_row(tmp_path):
@@ -406,14 +408,14 @@ def test_a_run_of_any_configuration_is_one_of_its_row(tmp_path):
         for key, config in vars(module).get("configs", {}).items():
             name = f"{module.__name__.rpartition('.')[2]}:{key}"
             log_variant(tmp_path / "params.json", dict(config, configuration=name))
-            assert results.changes_of(json.loads((tmp_path / "params.json").read_text())) == [], name
+            assert changes_of(json.loads((tmp_path / "params.json").read_text())) == [], name
 
 
 def test_the_command_of_a_row_with_other_classes_is_the_one_that_made_a_run(tmp_path):
     params = with_changes(CHANGES_RESULTS["class of runner=AsyncRl"])
     params["rlpyt"]["command"] = ["rlpyt", "train", "cartpole", "ppo", "--sampler", "async_cpu"]
     write_run(tmp_path / "run_0", [1, 2], params)
-    (row,) = results.read_runs([tmp_path]).rows.values()
+    (row,) = read_runs([tmp_path]).rows.values()
     assert (row.name, row.command) == ("cartpole:ppo class of runner=AsyncRl", "rlpyt train cartpole ppo --sampler async_cpu")
 
 
@@ -421,7 +423,7 @@ def test_runs_of_other_scripts_make_a_row_for_each_directory(tmp_path):
     for variant, seed in itertools.product(("a", "b"), range(2)):
         params = dict(name="mine", run_ID=seed, rlpyt=dict(n_steps=50, command=["python", "mine.py"]), env=dict(game="pong", frame_skip=4))
         write_run(tmp_path / variant / f"run_{seed}", [1, 2 + seed], params)
-    first, second = results.read_runs([tmp_path]).rows.values()
+    first, second = read_runs([tmp_path]).rows.values()
     assert first.name == "mine" and second.name == f"mine in {(tmp_path / 'b').resolve()}"
     assert [len(row.scores) for row in (first, second)] == [2, 2]
     assert (first.task, first.command) == ("pong, frame_skip=4", "python mine.py")
@@ -432,17 +434,17 @@ def script_runs(directory, *returns, n_seeds=2, **record):
     for seed in range(n_seeds):
         params = dict(name="mine", run_ID=seed, seed=seed, rlpyt=dict(dict(n_steps=50), **record), env=dict(id="CartPole-v1"))
         write_run(directory / f"run_{seed}", returns, params)
-    return results.read_runs([directory])
+    return read_runs([directory])
 
 
 def test_runs_of_a_script_take_no_place_of_others_with_the_same_name(tmp_path):
     table = Table()
     table.add(script_runs(tmp_path / "a", 1, 2))
     table.add(script_runs(tmp_path / "b", 1, 7, n_steps=1000, n_seeds=1))
-    table.add(results.read_runs([tmp_path / "a"]))
-    results.write_table(table, tmp_path / "results.json")
-    table = results.read_table(tmp_path / "results.json")
-    table.add(results.read_runs([tmp_path / "b", tmp_path / "a"]))
+    table.add(read_runs([tmp_path / "a"]))
+    write_table(table, tmp_path / "results.json")
+    table = read_table(tmp_path / "results.json")
+    table.add(read_runs([tmp_path / "b", tmp_path / "a"]))
     first, second = table.rows.values()
     assert (first.name, list(first.scores), first.n_steps) == ("mine", [2, 2], 50)
     assert (second.name, len(second.runs), second.n_steps) == (f"mine in {(tmp_path / 'b').resolve()}", 1, 1000)
@@ -452,12 +454,12 @@ def test_a_row_without_directory_of_an_earlier_version_gets_it(tmp_path):
     table = script_runs(tmp_path / "a", 1, 2)
     (row,) = table.rows.values()
     row.directory, row.goal = "", 3
-    table.add(results.read_runs([tmp_path / "a"]))
+    table.add(read_runs([tmp_path / "a"]))
     (row,) = table.rows.values()
     assert row.goal == 3 and row.directory == str((tmp_path / "a").resolve())
     script_runs(tmp_path / "b", 5, 6)
     row.directory = ""
-    table.add(results.read_runs([tmp_path / "b"]))
+    table.add(read_runs([tmp_path / "b"]))
     assert [list(row.scores) for row in table.rows.values()] == [[2, 2], [6, 6]], "other runs of the same name are another row"
 
 
@@ -468,10 +470,10 @@ def test_rows_of_variants_of_a_script_are_told_apart_and_compared_with_their_lik
             script_runs(tmp_path / made / "mine" / variant, 1, 10 * j + i, n_seeds=5)
         tables.append(Table())
         for variant in ("lr_1", "lr_2"):  # One after the other.
-            tables[-1].add(results.read_runs([tmp_path / made / "mine" / variant]))
+            tables[-1].add(read_runs([tmp_path / made / "mine" / variant]))
     rows = [list(table.rows.values()) for table in tables]
     assert [row.label for row in rows[0]] == [row.label for row in rows[1]] == ["unknown, lr_1", "unknown, lr_2"]
-    compared = results.comparison(*rows, {"CartPole-v1": (0, 1)}, ("before", "after"))
+    compared = pages.comparison(*rows, {"CartPole-v1": (0, 1)}, ("before", "after"))
     assert len([line for line in compared.splitlines() if "CartPole" in line]) == 2 and "all 2, normalized" in compared
 
 
@@ -479,15 +481,15 @@ def test_runs_that_were_solved_count_and_say_so(tmp_path):
     for seed, returns in enumerate([(1, 480), (1, 3, 5), (1, 7)]):
         params = dict(params_of(seed=seed), rlpyt=dict(n_steps=100, stop_return=475, seed=seed))
         write_run(tmp_path / f"run_{seed}", returns, params)
-    (row,) = results.read_runs([tmp_path]).rows.values()
+    (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [5], "the first may still be running, or was killed"
     (tmp_path / "run_0" / "debug.log").write_text("2026-01-01 00:00:00.000 | run_0 Training complete.\n")
-    (row,) = results.read_runs([tmp_path]).rows.values()
+    (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [480, 5]
-    text = results.results(table_of(row))
+    text = pages.results(table_of(row))
     assert "2 (few); seed 0 solved: 480 at 50; seed 2 incomplete: 7.0 at 50" in text
-    results.write_table(table_of(row), tmp_path / "results.json")
-    assert results.read_table(tmp_path / "results.json").rows[row.key].runs == row.runs
+    write_table(table_of(row), tmp_path / "results.json")
+    assert read_table(tmp_path / "results.json").rows[row.key].runs == row.runs
 
 
 def test_what_a_run_was_resumed_with_is_named_if_it_is_something_else(tmp_path):
@@ -496,8 +498,8 @@ def test_what_a_run_was_resumed_with_is_named_if_it_is_something_else(tmp_path):
     others = [dict(first, githash="fedcba987"), dict(first, packages=dict(torch="3")), dict(first, packages=dict(torch="4"))]
     params["rlpyt"]["resumed"] = [first, *others]
     write_run(tmp_path / "run_0", [1, 2], params)
-    (row,) = results.read_runs([tmp_path]).rows.values()
-    assert "* **a**: commit 0123456, Python 3.11, torch 2, resumed with commit fedcba9, resumed with torch 3 and 4." in results.origins(
+    (row,) = read_runs([tmp_path]).rows.values()
+    assert "* **a**: commit 0123456, Python 3.11, torch 2, resumed with commit fedcba9, resumed with torch 3 and 4." in pages.origins(
         table_of(row)
     )
 
@@ -516,14 +518,14 @@ def test_a_run_that_was_resumed_without_its_replay_buffer_is_marked(algo, runner
     parts = dict(algo=dict(arguments=algo), runner=dict(arguments=runner))
     params["rlpyt"].update(parts, resumed=[dict(steps=60_000), {}, "?"])
     write_run(tmp_path / "run_0", [0, 1, 2], params)
-    table = results.read_runs([tmp_path])
-    results.write_table(table, tmp_path / "results.json")
-    for each in (table, results.read_table(tmp_path / "results.json")):
-        assert cells(results.results(each), ["CartPole-v1"])[3] == said
+    table = read_runs([tmp_path])
+    write_table(table, tmp_path / "results.json")
+    for each in (table, read_table(tmp_path / "results.json")):
+        assert cells(pages.results(each), ["CartPole-v1"])[3] == said
 
 
 def test_scores_between_0_and_1_have_three_digits():
-    text = results.results(table_of(row_of("small", 0.7012, 0.7049, 0.71234), row_of("none", 0, 0, 0)))
+    text = pages.results(table_of(row_of("small", 0.7012, 0.7049, 0.71234), row_of("none", 0, 0, 0)))
     assert "| 0.706 (0.701 to 0.712) | 0.701 to 0.712 |" in text and "| 0.0 (0.0) | 0.0 |" in text
 
 
@@ -531,7 +533,7 @@ def test_runs_of_another_library_are_rows_with_the_same_task(tmp_path):
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO", 100, "rlpyt train cartpole ppo"))
     params = dict(params_of(), library="X", command="python theirs.py", algorithm="PPO")
     write_run(tmp_path / "run_0", [1, 2, 3], params)
-    ((key, row),) = results.read_runs([tmp_path], labels).rows.items()
+    ((key, row),) = read_runs([tmp_path], labels).rows.items()
     assert (key, row.task, row.algorithm, row.library, row.command) == ("X cartpole:ppo", "CartPole", "PPO", "X", "python theirs.py")
 
 
@@ -551,29 +553,29 @@ def test_a_run_takes_the_place_of_an_earlier_one_with_its_seed_that_got_no_furth
 def test_which_of_two_runs_with_the_same_seed_counts_is_said(tmp_path):
     for name, returns in (("a", [1, 2]), ("b", [3]), ("c", [4, 5]), ("d", [6, 7])):
         write_run(tmp_path / name / "run_0", returns, params_of(seed=int(name == "d")))
-    table = results.read_runs([tmp_path])
+    table = read_runs([tmp_path])
     (row,) = table.rows.values()
     assert [run.returns[-1] for run in row.runs] == [5, 7]
     a, b, c = (str(tmp_path / name / "run_0") for name in "abc")
     because = "with the same settings and the same seed, 0, got as far or further."
     assert table.left_out == [f"{b} is left out: {a}, {because}", f"{a} is left out: {c}, {because}"]
-    published = results.read_runs([tmp_path / "c"])
-    published.add(results.read_runs([tmp_path / "b"]))
+    published = read_runs([tmp_path / "c"])
+    published.add(read_runs([tmp_path / "b"]))
     assert published.left_out == [f"The run of {row.name} with seed 0 is left out: that of the table got further."]
-    assert results.read_runs([tmp_path / "c", tmp_path / "d"]).left_out == []
+    assert read_runs([tmp_path / "c", tmp_path / "d"]).left_out == []
 
 
 def test_runs_without_params_or_seed_are_numbered(tmp_path):
     for name in "ab":
         (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()
-    (row,) = results.read_runs([tmp_path]).rows.values()
+    (row,) = read_runs([tmp_path]).rows.values()
     assert [run.seed for run in row.runs] == [0, 1]
 
 
 def test_a_run_without_a_seed_takes_no_place_of_one_with_a_seed(tmp_path):
     write_run(tmp_path / "a" / "run_0", [1, 2], params_of(seed=None))
     write_run(tmp_path / "b" / "run_0", [3, 4], params_of(seed=0))
-    table = results.read_runs([tmp_path])
+    table = read_runs([tmp_path])
     (row,) = table.rows.values()
     assert [(run.seed, run.returns[-1]) for run in row.runs] == [(0, 4), (1, 2)] and table.left_out == []
 
@@ -589,20 +591,20 @@ def test_a_run_without_a_return_replaces_none_that_has_some():
 def test_a_damaged_run_is_named(params, tmp_path):
     run_dir = write_run(tmp_path / "run_0", [1, 2], params)
     with pytest.raises(ValueError, match=f"{run_dir} is no run whose results can be read"):
-        results.read_runs([tmp_path])
+        read_runs([tmp_path])
 
 
 def test_names_of_others_do_not_break_the_table(tmp_path):
     write_run(tmp_path / "run_0", [1, 2], dict(name="a", command="x|\n\x1b[2J", algorithm="c.d\n"))
-    text = results.results(results.read_runs([tmp_path]))
+    text = pages.results(read_runs([tmp_path]))
     assert "\x1b" not in text and "x&#124;" in text and [line.count("|") for line in text.splitlines()] == [11] * 3
 
 
 @pytest.mark.parametrize("returns", [[], ["nan", "nan"]])
 def test_a_run_without_a_return_is_listed(returns, tmp_path):
     write_run(tmp_path / "run_0", returns, params_of())
-    table = results.read_runs([tmp_path])
-    assert "seed 0 incomplete: nothing yet" in results.results(table)
+    table = read_runs([tmp_path])
+    assert "seed 0 incomplete: nothing yet" in pages.results(table)
 
 
 def test_scores_are_last_returns():

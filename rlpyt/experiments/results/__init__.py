@@ -1,0 +1,1 @@
+"""Results: a table made of runs, and what it says in Markdown."""

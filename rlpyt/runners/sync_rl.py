@@ -317,14 +317,17 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
     """Data-parallel training in which rank 0 plays evaluation episodes while the others wait."""
 
     def evaluate_agent(self, itr: int) -> tuple[list, float]:
-        """In rank 0, play evaluation episodes; see the base class."""
-        if self.rank > 0:
-            return [], 0.0
-        try:
-            return super().evaluate_agent(itr)
-        except Overdue:  # The other ranks wait for the row of the log.
-            self._sampling_is_lost = True
-            return [], 0.0
+        """In rank 0, play evaluation episodes; see the base class. All ranks then know whether a signal has cut them short."""
+        evaluated: tuple[list, float] = [], 0.0
+        if self.rank == 0:
+            try:
+                evaluated = super().evaluate_agent(itr)
+            except Overdue:  # The other ranks wait for this one.
+                self._sampling_is_lost = True
+        flags = torch.tensor([self._interruptible().signal or 0])
+        dist.broadcast(flags, src=0, group=self._control)
+        self._agreed_signal = self._agreed_signal or int(flags)
+        return evaluated
 
 
 def _affinities_of_ranks(affinity: Any, n_local: int, launched: bool) -> list[dict]:

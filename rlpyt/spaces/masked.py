@@ -20,7 +20,7 @@ from rlpyt.spaces.base import Space
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.spaces.parts import composite_of, integers_of, leaf_spaces
-from rlpyt.utils.collections import fields_of
+from rlpyt.utils.collections import fields_of, remade
 
 MaskedObservation = namedtuple("MaskedObservation", ["observation", "action_mask"])
 
@@ -63,7 +63,7 @@ def _allowed(space: Any, action: Any, mask: np.ndarray) -> Any:
     if composite is not None:
         ends = np.cumsum([mask_size(part) for part in composite.spaces])[:-1]
         parts = zip(composite.spaces, tuple(action), np.split(mask, ends))
-        return type(action)._make(_allowed(*part) for part in parts)
+        return remade(action, (_allowed(*part) for part in parts))
     integers = integers_of(space)
     if integers is None:
         return action

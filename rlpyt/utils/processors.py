@@ -130,7 +130,8 @@ def share_processors(some: list[dict], others: list[dict]) -> bool:
 
 def _processors(affinity: dict) -> set[int]:
     """Return the processors on which an affinity's processes may run: all, unless master and workers are bound."""
-    groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
+    of_workers = affinity.get("workers_cpus")
+    groups = [affinity.get("master_cpus"), *(() if of_workers is None else of_workers)]
     if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
         return set(allowed_cpus())
     return _cpus_of(groups)

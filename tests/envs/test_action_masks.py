@@ -8,6 +8,7 @@ import pytest
 from envs import MaskedGymEnv, make_masked
 from gymnasium import spaces
 
+from rlpyt.envs import gym_schema
 from rlpyt.envs.action_masks import ActionMaskWrapper, VectorActionMaskWrapper
 from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
@@ -338,3 +339,7 @@ def test_masks_in_other_forms_are_understood(space, mask, expected):
 
     observation, _ = ActionMaskWrapper(Masked()).reset()
     assert observation["action_mask"].tolist() == expected
+
+
+def test_wrapping_by_schemas_takes_masks_of_composite_actions():
+    check_env(lambda: gym_schema.GymEnvWrapper(MaskedGymEnv("structure", "info"), action_mask="action_mask"), n_steps=40)

@@ -17,6 +17,7 @@ from tiers import full, processes, thinned
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -80,8 +81,10 @@ def test_where_an_evaluation_hangs_the_iteration_before_it_is_the_last_one(tmp_p
     assert len(rows) == 1 + 2
 
 
-def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_is_not_the_best(tmp_path, capsys):
-    runner = build(SerialSampler, tmp_path / "hung", MinibatchRlEval)
+@pytest.mark.parametrize("RunnerCls", [MinibatchRlEval, SyncRlEval])
+def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_is_not_the_best(RunnerCls, tmp_path, capsys):
+    affinity = [dict(master_torch_threads=1, set_affinity=False)] if RunnerCls is SyncRlEval else None
+    runner = build(SerialSampler, tmp_path / "hung", RunnerCls, affinity=affinity)
     runner.sampler.env_kwargs = runner.sampler.eval_env_kwargs = dict(fail_in="nothing")
     evaluate, n_episodes = runner.sampler.evaluate_agent, []
 

@@ -50,6 +50,7 @@ def test_processors_are_shared_unless_all_processes_are_bound_to_others():
     if 0 in allowed_cpus():
         assert share_processors([a], [dict(b, set_affinity=False)]) and share_processors([a], [dict(workers_cpus=[4])])
     assert share_processors([{}], [{}])
+    assert share_processors([dict(workers_cpus=None)], [{}])
 
 
 def spin(cpu):

@@ -46,7 +46,7 @@ from rlpyt.utils.launching.status import (
     run_status,
     says_complete,
 )
-from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, Run, Sweep, say
+from rlpyt.utils.launching.sweep import END_GRACE, MAX_IMMEDIATE_FAILURES, SAVE_GRACE, UNMARKED, Run, Sweep, say
 from rlpyt.utils.launching.variant import as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, get_log_dir
 from rlpyt.utils.logging.runs import PROGRESS, PUT_ASIDE, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, read_columns
@@ -300,7 +300,10 @@ class _SearchQueue:
         reached = reached_in(run.run_dir, self._settings.rungs[trial.rung])
         cannot_resume = _why_not_resumable(run, status, first_row)
         outcome: dict[str, Any]
-        if reached is not None and cannot_resume is not None:  # All trials would fail so, and none of them is to blame.
+        if status.state == UNMARKED:
+            outcome = dict(outcome="interrupted", steps=status.steps)
+            self._stop(f"{run.name}: how the run ended could not be written. Make room on the disk, and then: {self._resume_command}")
+        elif reached is not None and cannot_resume is not None:  # All trials would fail so, and none of them is to blame.
             outcome = dict(outcome="interrupted", error=cannot_resume, steps=status.steps)
             self._stop(f"{run.name}: {cannot_resume}. Then resume the search: it has lost no trial.")
         elif reached is not None and status.state in ("paused", "finished"):
@@ -398,8 +401,11 @@ class _SearchQueue:
         """Return what to do about a run that needs help."""
         if status.exit_code is None:
             return f"{run.name}: {status.error}. Remove the cause, and resume the search."
-        resume = f"rlpyt resume {shlex.quote(str(self.search.exp_dir))}"
-        return f"{run.name} could not save its last snapshot. Make room on the disk, and then: {resume} ({status.error})"
+        return f"{run.name} could not save its last snapshot. Make room on the disk, and then: {self._resume_command} ({status.error})"
+
+    @property
+    def _resume_command(self) -> str:
+        return f"rlpyt resume {shlex.quote(str(self.search.exp_dir))}"
 
     def _count_failure(self, trial: Trial, name: str) -> None:
         """Count a trial that failed before it logged a row; stop the search if there are so many in a row that something else is wrong.

@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -56,6 +56,7 @@ from rlpyt.utils.text import CompletedStream, printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 PAUSE_AT = "RLPYT_PAUSE_AT"  # Environment variable: env steps after which the run pauses.
+UNMARKED = "ended, not marked"  # State of a run that has ended while the disk was full: `RunStatus.state` of `Sweep` only.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
 LEFTOVER_GRACE = 1.5  # seconds that leftover processes of a run have to end; sampler workers look for their master each second
@@ -275,17 +276,18 @@ class _Attempt:
             self.process.send(number)
 
     def finish(self) -> RunStatus:
-        """Mark how the run ended, and return its state. Call it when the run is over."""
+        """Mark how the run ended, and return its state, UNMARKED if the mark cannot be written. Call it when the run is over."""
         exit_code = None
         if self.process is not None:
             exit_code, self.error = self.process.finish()
         if exit_code == 0 and self._says_complete():
-            self._mark("paused" if self._is_paused() else "finished", exit_code=exit_code)
+            is_marked = self._mark("paused" if self._is_paused() else "finished", exit_code=exit_code)
         elif self.is_stopped or exit_code in EXITS_BY_SIGNAL:
-            self._mark("interrupted", exit_code=exit_code)
+            is_marked = self._mark("interrupted", exit_code=exit_code)
         else:
-            self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
-        return run_status(self.run.run_dir)
+            is_marked = self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
+        status = run_status(self.run.run_dir)
+        return status if is_marked else replace(status, state=UNMARKED)
 
     def _says_complete(self) -> bool:
         """Whether the log says that the run is complete. A run without a log is complete unless the launcher stopped it."""
@@ -308,10 +310,11 @@ class _Attempt:
         except (OSError, ValueError):
             return True
 
-    def _mark(self, state: str, **facts: Any) -> None:
+    def _mark(self, state: str, **facts: Any) -> bool:
+        """Write the mark of the run; return whether that succeeded."""
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
         run_dir = self.run.run_dir
-        try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk must not end other runs.
+        return try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk must not end other runs.
 
     def _what_it_said(self, exit_code: int | None) -> dict:
         lines = [] if exit_code is None else from_first_traceback(self.outputs["stderr"], self.output_starts["stderr"])

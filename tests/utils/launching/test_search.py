@@ -3,6 +3,7 @@
 Runs are small programs without rlpyt. Launchers are processes forked from this one.
 """
 
+import errno
 import json
 import os
 import random
@@ -547,6 +548,22 @@ def test_a_run_that_cannot_be_started_stops_the_search_and_has_not_failed(train,
     assert end.value.code == 1 and trial.error is None and "Stopped: trial_0/run_0: It could not be started: " in out
     assert len([event for event in read_journal(tmp_path / "exp" / "search.jsonl") if event["event"] == "begin"]) == 1
     assert [trial.error for trial in rerun_search(tmp_path / "exp").trials] == [None, None]
+    check_nothing_was_lost_or_done_twice(tmp_path / "exp")
+
+
+def test_a_search_loses_no_trial_if_the_end_of_a_run_cannot_be_written(train, tmp_path, monkeypatch, capsys):
+    def on_full_disk(run_dir, state, **facts):
+        if "trial_1" in str(run_dir):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        mark(run_dir, state, **facts)
+
+    settings = dict(n_trials=2, runs_per_trial=1)
+    with monkeypatch.context() as patched, pytest.raises(SystemExit) as end:
+        patched.setattr(sweep, "mark", on_full_disk)
+        search(train, tmp_path / "exp", **settings)
+    assert end.value.code == 1 and "how the run ended could not be written. Make room on the disk" in capsys.readouterr().out
+    assert all(trial.error is None for trial in Search(tmp_path / "exp").trials)
+    assert max(trial.rung for trial in rerun_search(tmp_path / "exp").trials) == 2
     check_nothing_was_lost_or_done_twice(tmp_path / "exp")
 
 

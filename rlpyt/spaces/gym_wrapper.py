@@ -338,7 +338,8 @@ class GymSpaceWrapper(Space):
 
 def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:
     """Say whether numbers keep their values when cast to `dtype` (rounding between floating-point types is not a loss)."""
-    if array.dtype.kind in "biufc" and np.can_cast(array.dtype, dtype, casting="same_kind"):
+    casting: Any = "same_kind" if dtype.kind in "fc" else "safe"  # An integer may be too large for a smaller type.
+    if array.dtype.kind in "biufc" and np.can_cast(array.dtype, dtype, casting=casting):
         return True
     if array.dtype.kind not in "biuf":
         return False

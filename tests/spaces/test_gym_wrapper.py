@@ -7,7 +7,7 @@ from envs import StructuredGymEnv
 from gymnasium import spaces
 
 from rlpyt.spaces import gym_wrapper, gym_wrapper_schema
-from rlpyt.spaces.gym_wrapper import dict_to_nt, nt_to_dict
+from rlpyt.spaces.gym_wrapper import dict_to_nt, fits_losslessly, nt_to_dict
 from rlpyt.utils.structures import field_names
 
 BOTH = pytest.mark.parametrize("wrapper", [gym_wrapper.GymSpaceWrapper, gym_wrapper_schema.GymSpaceWrapper])
@@ -258,3 +258,22 @@ def test_what_was_clipped_is_in_a_space_of_float64_whose_bounds_are_no_float32()
     reverted = wrapped.revert(wrapped.clip(beyond))
     assert reverted["move"].tolist() == [0.1, -0.1] and space.contains(reverted)
     assert space.contains(wrapped.clip({"move": np.array([9.0, 0.0]), "tool": np.int64(1)}))
+
+
+@pytest.mark.parametrize(
+    "value, dtype, fits",
+    [
+        (np.array([127]), np.int8, True),
+        (np.array([300]), np.int8, False),
+        (np.array([-1]), np.uint8, False),
+        (np.array([300], np.uint16), np.uint8, False),
+        (np.array([2**40]), np.int64, True),
+        (np.array([True]), np.int8, True),
+        (np.array([0.1]), np.float32, True),
+        (np.array([3]), np.float32, True),
+        (np.array([1.5]), np.int64, False),
+        (np.array([2.0]), np.int64, True),
+    ],
+)
+def test_numbers_fit_if_they_keep_their_values(value, dtype, fits):
+    assert fits_losslessly(value, np.dtype(dtype)) is fits

@@ -90,13 +90,12 @@ def record_choices(runner: Any) -> None:
 
 def record_resumed(runner: Any, file: Path, steps: int) -> None:
     """Add to the record that the run has been resumed from a snapshot, in `file`, after this number of environment steps."""
-    earlier = {}
-    with suppress(OSError, ValueError):  # The run is worth more than its record.
-        earlier = read_params(beside(file, "params.json"))
 
     def resumed(record: dict[str, Any]) -> dict[str, Any]:
-        if "resumed" not in record and isinstance(earlier.get(RECORD), dict):  # A script resumes it, not the command.
-            record = _continued(earlier[RECORD], record)
+        if "resumed" not in record:  # A script resumes the run, not the command.
+            with suppress(OSError, ValueError):  # The run is worth more than its record.
+                earlier = read_params(beside(file, "params.json")).get(RECORD)
+                record = _continued(earlier, record) if isinstance(earlier, dict) else record
         for last in resumptions(record)[-1:]:
             last["steps"] = steps
         return record

@@ -255,6 +255,10 @@ class SyncRlMixin(RunnerMixin):
         elif itr >= self.min_itr_learn - 1:
             self.save_itr_snapshot(itr)
         self._row_itr = itr
+        self._follow_rank_0()
+
+    def _follow_rank_0(self) -> None:
+        """Let all ranks agree on the signal of rank 0, if it has one, and stop if it has a reason to."""
         flags = torch.tensor([self._interruptible().signal or 0, self.stop_reason is not None])
         dist.broadcast(flags, src=0, group=self._control)
         signal, is_stopping = flags.tolist()
@@ -324,9 +328,7 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
                 evaluated = super().evaluate_agent(itr)
             except Overdue:  # The other ranks wait for this one.
                 self._sampling_is_lost = True
-        flags = torch.tensor([self._interruptible().signal or 0])
-        dist.broadcast(flags, src=0, group=self._control)
-        self._agreed_signal = self._agreed_signal or int(flags)
+        self._follow_rank_0()
         return evaluated
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rlpyt.experiments.results.table import OURS, UNKNOWN, Row, Table
+from rlpyt.experiments.results.table import OURS, Row, Table
 from rlpyt.utils.aggregate import (
     Interval,
     interquartile_mean_of_all,
@@ -93,7 +93,7 @@ def _seeds(row: Row) -> str:
         elif not row.is_complete(run):
             parts.append(f"seed {run.seed} incomplete: {last}")
         if run.replay_lost_at:
-            lost = " and ".join("an unknown step" if steps == UNKNOWN else _steps(steps) for steps in run.replay_lost_at)
+            lost = " and ".join("an unknown step" if steps is None else _steps(steps) for steps in run.replay_lost_at)
             parts.append(f"seed {run.seed} resumed at {lost} without its replay buffer")
     return "; ".join(parts)
 

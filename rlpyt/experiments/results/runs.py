@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.experiments import configs
-from rlpyt.experiments.results.table import OURS, UNKNOWN, Row, Run, Table
+from rlpyt.experiments.results.table import OURS, Row, Run, Table
 from rlpyt.utils.launching.status import run_status
 from rlpyt.utils.logging.logger import stub_to_json
 from rlpyt.utils.logging.runs import (
@@ -104,8 +104,9 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
     """Read a run."""
     record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
     seed = record.get("seed", params.get("seed"))
-    run = Run(seed=_UNSEEDED if seed is None else int(seed), steps=[], returns=[], made=_made(record))
-    run.replay_lost_at = [UNKNOWN if steps is None else steps for steps in replay_lost_at(record)]
+    run = Run(
+        seed=_UNSEEDED if seed is None else int(seed), steps=[], returns=[], made=_made(record), replay_lost_at=replay_lost_at(record)
+    )
     if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
         points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
         for steps, return_ in points:

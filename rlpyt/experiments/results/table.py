@@ -22,7 +22,6 @@ from rlpyt.utils.misc import atomic_write
 FORMAT = 1
 OURS = "rlpyt"
 CURVES = "curves.csv"
-UNKNOWN = -1  # environment steps that an older record does not have
 _COLUMNS = ("row", "seed", "environment steps", "mean return")
 
 
@@ -36,7 +35,7 @@ class Run:
         made: with which commit and versions, by name; empty if they were not recorded.
         end: environment steps in the last row of its log, if that has no return; None if it has one.
         solved: it stopped because its mean return reached `stop_return` of its runner.
-        replay_lost_at: environment steps after which it was resumed with an empty replay buffer; -1 where their number is unknown.
+        replay_lost_at: environment steps after which it was resumed with an empty replay buffer; None where their number is unknown.
     """
 
     seed: int
@@ -46,7 +45,7 @@ class Run:
     made: dict[str, str] = dataclasses.field(default_factory=dict)
     end: int | None = None
     solved: bool = False
-    replay_lost_at: list[int] = dataclasses.field(default_factory=list)
+    replay_lost_at: list[int | None] = dataclasses.field(default_factory=list)
 
     @property
     def taken(self) -> int:

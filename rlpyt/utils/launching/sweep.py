@@ -56,7 +56,7 @@ from rlpyt.utils.text import CompletedStream, printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 PAUSE_AT = "RLPYT_PAUSE_AT"  # Environment variable: env steps after which the run pauses.
-UNMARKED = "ended, not marked"  # State of a run that has ended while the disk was full: `RunStatus.state` of `Sweep` only.
+UNMARKED = "ended, not marked"  # State of a run that has ended, but whose mark could not be written: its directory does not say so.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
 LEFTOVER_GRACE = 1.5  # seconds that leftover processes of a run have to end; sampler workers look for their master each second

@@ -463,7 +463,7 @@ class MinibatchRlBase(BaseRunner):
 
     def _until_stopped(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
         self.progress.update(self.diagnostics.cum_steps)
-        while not self._stops(interrupt) and self._itr < n_itr - 1:
+        while self._itr < n_itr - 1 and not self._stops(interrupt):
             itr = self._itr + 1
             logger.set_iteration(itr)
             with logger.prefix(f"itr #{itr} "):

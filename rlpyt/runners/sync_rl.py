@@ -17,7 +17,7 @@ import gc
 import os
 from contextlib import suppress
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,14 @@ from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
+
+
+class _Ranks(NamedTuple):
+    """What is true of a rank, or of any of them, when ranks agree on what to do."""
+
+    waiting: bool = False  # It was told to stop before it sampled.
+    sampled: bool = False  # It has sampled the batch of this iteration.
+    lost: bool = False  # It has abandoned its sampler.
 
 
 class SyncRlMixin(RunnerMixin):
@@ -151,7 +159,7 @@ class SyncRlMixin(RunnerMixin):
         if self.rank == 0:
             self._settle_seed()
         seeds = [self.seed]
-        dist.broadcast_object_list(seeds, src=0, group=self._control)
+        interruptibly(dist.broadcast_object_list, seeds, src=0, group=self._control)
         self.seed = seeds[0]
         return super().startup()
 
@@ -179,7 +187,7 @@ class SyncRlMixin(RunnerMixin):
     def _make_choices(self, agent: Any) -> dict[str, Any]:
         """See the base class. Rank 0 decides for all ranks."""
         made = [super()._make_choices(agent) if self.rank == 0 else {}]
-        dist.broadcast_object_list(made, src=0, group=self._control)
+        interruptibly(dist.broadcast_object_list, made, src=0, group=self._control)
         return made[0]
 
     def _n_sharing(self) -> int:
@@ -188,45 +196,60 @@ class SyncRlMixin(RunnerMixin):
 
     def _meet(self) -> None:
         """Wait until all ranks have started their samplers."""
-        self._agree()
+        interruptibly(dist.barrier, group=self._control)
 
     def _sample(self, itr: int) -> tuple[Any, list]:
         """See the base class. If one rank has no batch, no rank continues."""
         try:
             samples = super()._sample(itr)
         except Overdue:
-            self._agree(is_lost=True)
+            self._agree(_Ranks(lost=True))
             raise
-        if self._agree():
+        ranks = self._agree(_Ranks(sampled=True))
+        if ranks.waiting and not ranks.lost:  # Those ranks sample now, too.
+            ranks = self._agree(_Ranks(sampled=True))
+        if ranks.lost:
             raise Overdue
         return samples
 
-    def _agree(self, is_lost: bool = False) -> bool:
+    def _agree(self, own: _Ranks) -> _Ranks:
         """Wait for all ranks, and record whether any of them was told to stop. All ranks then stop after the same iteration.
 
         Args:
-            is_lost: whether this rank has abandoned its sampler.
+            own: what is true of this rank.
 
         Returns:
-            Whether any rank has abandoned its sampler.
+            What is true of any rank.
         """
         interrupt = self._interruptible()
-        flags = torch.tensor([interrupt.signal or 0, is_lost])
+        flags = torch.tensor([interrupt.signal or 0, *own])
         try:
-            with interrupt.abandonable(PATIENCE + _ANSWER):
+            with interrupt.abandonable(PATIENCE + _ANSWER, at_least=_ANSWER):
                 interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
         except Overdue:
             logger.warn("another rank does not answer: the run ends, and the previous snapshot is its last one.")
             if self._pool is not None:
                 self._pool.kill(grace=0)
             raise SystemExit(interrupt.exit_code) from None
-        self._agreed_signal, any_lost = flags.tolist()
-        return bool(any_lost)
+        signal, *of_any = flags.tolist()
+        self._adopt(signal)
+        return _Ranks(*map(bool, of_any))
+
+    def _adopt(self, signal: int) -> None:
+        """Record the signal that the ranks have agreed on (0 for none), as if this rank had received it, too."""
+        if signal:
+            self._agreed_signal = signal
+            self._interruptible().adopt(signal)
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        """Return whether the ranks have agreed to stop."""
-        if self._agreed_signal:
-            interrupt.adopt(self._agreed_signal)
+        """Return whether the ranks have agreed to stop.
+
+        A rank that was told to stop asks the others before it samples. If one of them has sampled already, all do this iteration.
+        """
+        if interrupt.signal is not None and not self._agreed_signal:
+            ranks = self._agree(_Ranks(waiting=True))
+            if ranks.sampled and not ranks.lost:
+                return False
         return super()._stops(interrupt)
 
     def _is_told(self, interrupt: Interrupt) -> bool:
@@ -262,7 +285,7 @@ class SyncRlMixin(RunnerMixin):
         flags = torch.tensor([self._interruptible().signal or 0, self.stop_reason is not None])
         dist.broadcast(flags, src=0, group=self._control)
         signal, is_stopping = flags.tolist()
-        self._agreed_signal = self._agreed_signal or signal
+        self._adopt(self._agreed_signal or signal)
         if is_stopping and self.stop_reason is None:
             self.stop_reason = "Rank 0 decided so."
 

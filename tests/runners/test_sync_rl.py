@@ -303,6 +303,67 @@ def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
         os.killpg(process.pid, 0)
 
 
+class ToldWhileItOptimizes(A2C):
+    """Rank 0 is told to end during the optimization of iteration 3; the others with it, unless it `keeps` that to itself."""
+
+    def __init__(self, interrupt=None):
+        super().__init__()
+        self.interrupt = interrupt
+
+    def optimize_agent(self, itr, samples):
+        if itr == 3 and self.rank == 0:
+            if self.interrupt is None:
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                self.interrupt().adopt(signal.SIGINT)
+        return super().optimize_agent(itr, samples)
+
+
+@pytest.mark.parametrize("only_rank_0, last_itr", [(False, 3), (True, 4)])
+def test_ranks_told_while_they_optimize_stop_before_they_sample_unless_one_has_sampled(only_rank_0, last_itr, tmp_path, capsys):
+    runner = build(n_steps=10_000_000, algo=ToldWhileItOptimizes())
+    if only_rank_0:
+        runner.algo.interrupt = runner._interruptible
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"), pytest.raises(SystemExit) as ended:
+        runner.train()
+    assert ended.value.code == 130
+    out = capsys.readouterr().out
+    assert f"Stopped after iteration {last_itr}." in out and "does not answer" not in out
+    assert int(rows(tmp_path)[-1]["Diagnostics/CumSteps"]) == 32 * (last_itr + 1)
+
+
+@pytest.mark.parametrize("where", ["environment", "after all"])
+def test_ctrl_c_while_a_rank_hangs_in_its_start_ends_the_run_and_blames_nobody(where, tmp_path, capsys, nothing_is_left_behind):
+    def hang():
+        if os.getpid() != HOME:
+            (tmp_path / "starting").touch()
+            time.sleep(1000)
+
+    class HangsInRankOne:
+        def __new__(cls, **kwargs):
+            hang()
+            return make(**kwargs)
+
+    runner = build(EnvCls=HangsInRankOne if where == "environment" else make)
+    meet = runner._meet
+    if where == "after all":
+        runner._meet = lambda: (hang(), meet())
+
+    def press():
+        while not (tmp_path / "starting").exists():
+            time.sleep(0.05)
+        time.sleep(1)  # Until rank 0 waits for the other one.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    with pytest.raises(SystemExit):
+        runner.train()
+    presser.join()
+    out = capsys.readouterr().out
+    assert "the run ends while it starts" in out and "does not answer" not in out
+
+
 @pytest.mark.parametrize("affinity", [None, [], 3, dict(cuda_idx=0), [dict(cuda=0)]])
 def test_affinities_that_are_no_list_are_refused(affinity):
     with pytest.raises(ValueError, match="affinity"):

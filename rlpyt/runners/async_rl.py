@@ -334,7 +334,7 @@ class AsyncRlMixin(RunnerMixin):
             if self._n_sampling == 0 and self.n_copied >= lines.n_batches[0]:
                 self._ended = True
                 return False
-            if interrupt.is_overdue:  # An optimization that takes long does not count as waiting: all may have ended meanwhile.
+            if interrupt.is_overdue and self._replays:  # There is always more to train on. Without replay, whole batches are trained on.
                 raise Overdue
             if self._may_train():
                 if self.stop_reason is None:

@@ -152,14 +152,18 @@ def test_a_run_that_is_solved_ends_although_batches_have_begun(tmp_path):
     assert len(runner.algo.seen) == (runner.sampler_itr + 1)  # What began afterwards is not trained on.
 
 
-def test_a_signal_lets_the_run_train_on_what_has_begun_and_save(tmp_path):
-    algo = watch(Impala)
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_signal_lets_the_run_train_on_what_has_begun_and_save(seconds, tmp_path, monkeypatch):
+    """Also if one optimization takes longer than sampling has time to end."""
+    monkeypatch.setattr("rlpyt.utils.interrupt.PATIENCE", 0.5 if seconds else 4.0)
+    algo = watch(Impala, 0.05 if seconds else 0.0)  # So that sampling is ahead.
     runner = on_policy(algo=algo, n_steps=10**8, max_batches_ahead=2)
     optimize = algo.optimize_agent
 
     def interrupting(itr, samples, sampler_itr=None):
         if itr == 25:
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(seconds)
         return optimize(itr, samples, sampler_itr)
 
     algo.optimize_agent = interrupting

@@ -505,6 +505,9 @@ class DefaultWorker(Worker):
         return self._collected()
 
     def _finish(self) -> Episodes:
+        if not self.episodes_go_on and self._overrides("step_episode"):  # It decides when an episode ends, and has ended the last one.
+            for b in self._recorder.running:
+                self._drop(b)
         if not self._recorder.running:
             return Episodes()
         while self._recorder.running:

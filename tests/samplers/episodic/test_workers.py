@@ -491,6 +491,18 @@ class OnlyRollout(Worker):
         return self.inner.rollout()
 
 
+class EndsEarly(DefaultWorker):
+    """Ends each episode after four steps, although the environment goes on."""
+
+    def start_episode(self):
+        super().start_episode()
+        self.n = 0
+
+    def step_episode(self):
+        self.n += 1
+        return super().step_episode() or self.n == 4
+
+
 class OwnUpdate(DefaultWorker):
     def update_env(self, env_update):
         self.env = GridWorldEnv(env_update)
@@ -502,6 +514,7 @@ def test_methods_of_ones_own_take_effect(n):
     doubled = worker(Doubling, ScriptedPolicy(), grid, n_envs=2)
     assert doubled.play_steps(n).to_batch().rewards.max() == 2 and doubled.play_episodes(2).to_batch().rewards.max() == 2
     assert worker(OwnUpdate, ScriptedPolicy(), "4x4_safe").play_steps(n).to_batch().rewards.sum() == -(-n // 6)
+    assert set(worker(EndsEarly, ScriptedPolicy(), grid()).play_steps(n).to_batch().lengths) == {4}
     assert worker(OnlyRollout, ScriptedPolicy(), grid()).play_episodes(2).to_batch().lengths.tolist() == [6, 6]
 
 

@@ -70,7 +70,7 @@ class Gaussian(Distribution):
         old_log_std, new_log_std = self._log_std(old_dist_info), self._log_std(new_dist_info)
         difference = (old_dist_info.mean - new_dist_info.mean) * torch.exp(-new_log_std)
         log_ratio = old_log_std - new_log_std
-        return (0.5 * (torch.exp(2 * log_ratio) + difference.square() - 1) - log_ratio).sum(dim=-1)
+        return (0.5 * (torch.expm1(2 * log_ratio) + difference.square()) - log_ratio).sum(dim=-1)  # expm1: policies are often close.
 
     def entropy(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Sum of log(s) + log(2 pi e) / 2; [*lead]."""

@@ -50,15 +50,14 @@ def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int
     """Mean of `tensor` weighted by the mask `valid` (broadcast to tensor), along `dim` or over everything.
 
     sum(tensor * valid) / sum(valid), where elements of weight 0 may be infinite; NaN where nothing is valid; the plain mean if valid is
-    None.
+    None. With weights, half-precision numbers are summed in float32, and the mean of integers is float32.
     """
     if valid is None:
         return tensor.mean() if dim is None else tensor.mean(dim=dim)
-    valid = valid.to(tensor.dtype).expand_as(tensor)
-    tensor = torch.where(valid == 0, 0, tensor)
-    if dim is None:
-        return (tensor * valid).sum() / valid.sum()
-    return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim)
+    wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    valid = valid.to(wide.dtype).expand_as(wide)
+    mean = (torch.where(valid == 0, 0, wide) * valid).sum(dim=dim) / valid.sum(dim=dim)
+    return mean.to(tensor.dtype) if tensor.is_floating_point() else mean
 
 
 def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:

@@ -19,6 +19,12 @@ def reference(info, std=None):
     return Independent(Normal(info.mean, info.log_std.exp() if std is None else std), 1)
 
 
+def test_the_divergence_of_close_policies_keeps_its_digits_in_float32():
+    old, new = (DistInfoStd(torch.zeros(1), torch.tensor([log_std])) for log_std in (0.0, 1e-3))
+    p, q = (reference(DistInfoStd(*(x.double() for x in info))) for info in (old, new))
+    assert Gaussian(dim=1).kl(old, new).item() == pytest.approx(kl_divergence(p, q).item(), rel=1e-3)
+
+
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("std", [None, 0.7, STD])
 def test_formulas_agree_with_the_reference(lead, std):

@@ -59,6 +59,14 @@ def test_valid_mean_counts_only_what_is_valid():
         assert of(make([1.0, np.inf, 3.0, np.nan]), make([1.0, 0.0, 1.0, 0.0])) == 2
 
 
+def test_valid_mean_of_tensors_keeps_fractions_of_weights_and_does_not_overflow():
+    assert valid_mean_of_tensor(torch.tensor([1, 5]), torch.tensor([0.75, 0.25])) == 2
+    assert valid_mean_of_tensor(torch.tensor([True, False]), torch.tensor([1.0, 1.0])) == 0.5
+    half = torch.full((70_000,), 2.0, dtype=torch.float16)  # 65,504 is the largest number of this type.
+    mean = valid_mean_of_tensor(half, torch.ones(70_000))
+    assert mean == 2 and mean.dtype == torch.float16
+
+
 def test_valid_mean_broadcasts_the_mask():
     array = np.arange(12.0).reshape(3, 2, 2)
     valid = np.array([1, 0, 1])[:, None, None]

@@ -1,14 +1,17 @@
 """A published row is still true: each day another one is trained again, with new seeds.
 
-If nothing has changed, the n runs of the row and k new ones are drawn alike, and each set of k among the n + k is as probable to be the k
-worst. So all k new ones are worse than the worst old one with probability 1 / C(n + k, k), whatever the distribution. The test asks for as
-many as make this less than 1 in 1000: 4 beside 10 old runs, 8 beside 5. A margin makes it rarer. Usually the first new run is good, and
-ends the test.
+A new run is conspicuous if it is below the worst of the old ones that reach the goal of the row, less a margin that does not reach below
+the goal. If nothing has changed, the n runs of the row, of which m miss the goal, and k new ones are drawn alike, and each set of k among
+the n + k is as probable to be the new ones. So all k are among the m + k worst with probability C(m + k, k) / C(n + k, k), whatever the
+distribution. The test asks for as many as make this less than 1 in 1000: 4 beside 10 old runs that all reach the goal, 8 beside 5. The
+margin makes it rarer. Usually the first new run is good, and ends the test.
 """
 
+import dataclasses
 import itertools
 import math
 import random
+import re
 import shlex
 from datetime import date
 from fractions import Fraction
@@ -20,7 +23,7 @@ from tiers import full, learning
 from rlpyt.experiments import train
 from rlpyt.experiments.results.pages import ENOUGH
 from rlpyt.experiments.results.runs import read_runs
-from rlpyt.experiments.results.table import OURS, Row, Run, read_table
+from rlpyt.experiments.results.table import OURS, Row, Run, Table, read_table
 
 TABLE = read_table(Path(__file__).parents[1] / "docs" / "learning" / "results.json")
 CHEAP = 90  # seconds of the fastest run of a row; those of the table were measured while other programs ran
@@ -31,6 +34,7 @@ MARGIN = 0.05  # of the scale of a task
 def cheap_rows(table):
     """The rows of rlpyt that a test can afford, with runs enough to compare with."""
     rows = [row for row in table.rows_of(OURS) if len(row.scores) >= ENOUGH and row.task in table.scales]
+    rows = [row for row in rows if row.scores.max() >= goal_of(row)]
     return [row for row in rows if min((run.seconds for run in row.runs if run.seconds is not None), default=math.inf) < CHEAP]
 
 
@@ -40,21 +44,31 @@ def draw(table, day):
     return rng.choice(sorted(cheap_rows(table), key=lambda row: row.key)), rng.randrange(1_000, 1_000_000)
 
 
+def goal_of(row):
+    """The goal of a row; -inf without one."""
+    return -math.inf if row.goal is None else row.goal
+
+
 def lowest(row, scales):
-    """The return below which a new run is conspicuous."""
+    """The return below which a new run is conspicuous: never one below the goal."""
     low, high = scales[row.task]
-    return float(row.scores.min()) - MARGIN * (high - low)
+    return max(float(row.scores[row.scores >= goal_of(row)].min()) - MARGIN * (high - low), goal_of(row))
 
 
-def n_attempts(n_runs, chance=CHANCE):
-    """How many new runs must all be conspicuous beside `n_runs` old ones."""
-    return next(k for k in itertools.count(1) if math.comb(n_runs + k, k) * chance > 1)
+def n_attempts(n_runs, n_below=0, chance=CHANCE):
+    """How many new runs must all be conspicuous beside `n_runs` old ones, of which `n_below` are below the goal."""
+    return next(k for k in itertools.count(1) if math.comb(n_runs + k, k) * chance > math.comb(n_below + k, k))
+
+
+def attempts_of(row):
+    """How many new runs of a row must all be conspicuous."""
+    return n_attempts(len(row.scores), int((row.scores < goal_of(row)).sum()))
 
 
 def scores_again(row, scales, score_of, seed):
     """Scores of new runs, until one is not conspicuous, or all attempts are made."""
     scores = [score_of(seed)]
-    while scores[-1] < lowest(row, scales) and len(scores) < n_attempts(len(row.scores)):
+    while scores[-1] < lowest(row, scales) and len(scores) < attempts_of(row):
         scores.append(score_of(seed + len(scores)))
     return scores
 
@@ -91,18 +105,31 @@ def test_new_runs_are_made_until_one_is_as_good_as_the_worst_of_the_row(new, n):
     assert scores == new[:n] and (scores[-1] >= lowest(ROW, SCALES)) == (n < 8)
 
 
-@pytest.mark.parametrize("n, chance", [(1, Fraction(1, 4)), (2, Fraction(1, 10)), (3, Fraction(1, 10))])
-def test_attempts_are_as_many_as_chance_asks_for(n, chance):
+@pytest.mark.parametrize("goal, at_least", [(None, 25), (20, 25), (28, 28), (30, 30), (35, 35), (50, 50), (70, 70)])
+def test_the_band_does_not_reach_below_the_goal(goal, at_least):
+    assert lowest(dataclasses.replace(ROW, goal=goal), SCALES) == at_least
+    assert all(lowest(row, TABLE.scales) >= goal_of(row) for row in cheap_rows(TABLE))
+    assert cheap_rows(Table({"name": dataclasses.replace(ROW, goal=71)}, SCALES)) == []
+
+
+@pytest.mark.parametrize("n, m, chance", [(1, 0, Fraction(1, 4)), (2, 0, Fraction(1, 10)), (3, 0, Fraction(1, 10)), (3, 1, Fraction(1, 4))])
+def test_attempts_are_as_many_as_chance_asks_for(n, m, chance):
     def chance_of(k):
         orders = list(itertools.permutations(range(n + k)))  # All are equally probable.
-        return Fraction(sum(max(order[n:]) < min(order[:n]) for order in orders), len(orders))
+        return Fraction(sum(max(order[n:]) < sorted(order[:n])[m] for order in orders), len(orders))
 
-    k = n_attempts(n, chance)
+    k = n_attempts(n, m, chance)
     assert chance_of(k) < chance <= chance_of(k - 1)
 
 
-def test_ten_runs_ask_for_four_attempts():
+def test_ten_runs_ask_for_four_attempts_and_for_more_if_some_miss_the_goal():
     assert [n_attempts(n) for n in (5, 10)] == [8, 4]
+    assert attempts_of(ROW) == 8 and attempts_of(dataclasses.replace(ROW, goal=35)) == n_attempts(5, 1) > 8
+
+
+def test_a_row_is_trained_again_each_day():
+    workflow = (Path(__file__).parents[1] / ".github" / "workflows" / "checks.yml").read_text()
+    assert re.search(r'schedule:\n +- cron: "\d+ \d+ \* \* \*"', workflow)
 
 
 def test_the_row_of_a_day_is_cheap_and_a_year_draws_them_all():

@@ -1,13 +1,15 @@
 """Make the page of results from a table of runs, or the same page of your runs.
 
 Without an option, docs/learning.md of this clone is made again from docs/learning/results.json. --add first
-puts runs into that table: a run takes the place of an earlier one with the same configuration and seed.
---compare prints such a page of your runs, compared with the published table, another one, or other runs.
+puts runs into that table: a run takes the place of an earlier one with the same configuration, steps and seed
+that got no further, and the command says so. --compare prints such a page of your runs, compared with the
+published table, or with another one or other runs, which are on the page, too.
 
 Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
 fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Incomplete runs, which
 stopped early or are still running, are listed with what they reached, and are no part of a statistic. A run
-that took all its steps, but has no return in its last rows, counts with its last return, and is marked.
+that took all its steps, but has no return in its last rows, counts with its last return, and is marked. Runs
+without any row are named, and listed where params.json tells of which row they are.
 
 examples:
   rlpyt results --add data/local/sweep
@@ -105,7 +107,7 @@ def _compare(paths: list[str], table_path: Path) -> Any:
     else:
         (name,) = others
         other = read_table(name) if Path(name).is_file() else _read([name], labels)
-    show(written(table, other, (mine, name)))
+    show(written(table, other, (mine, name), shows_other=bool(others)))
     return table
 
 

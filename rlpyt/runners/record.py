@@ -18,7 +18,8 @@ choices             between equal computations; a resumed run keeps them. To rep
 traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository, or of rlpyt's
                     for the command ``rlpyt`` and for scripts in no repository
-resumed             the same for each time the run was resumed, and ``steps``, the environment steps after which it was
+resumed             the same for each time the run was resumed, and ``steps``, the environment steps after which it was, and
+                    ``planned``, those that were planned for the whole run until then
 =================== =================================================================================================
 """
 
@@ -180,7 +181,8 @@ def _continued(before: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str
     """Return the record of a run that is resumed: it keeps its origin in the record `before`, and the origin of `record` is listed."""
     now = {name: record[name] for name in _ORIGIN if name in record}
     first = {name: before[name] for name in _ORIGIN if name in before}
-    return {**{name: entry for name, entry in record.items() if name not in _ORIGIN}, **first, "resumed": [*resumptions(before), now]}
+    resumed = [*resumptions(before), dict(now, planned=before.get("n_steps"))]
+    return {**{name: entry for name, entry in record.items() if name not in _ORIGIN}, **first, "resumed": resumed}
 
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:

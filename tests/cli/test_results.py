@@ -99,6 +99,26 @@ def test_runs_are_compared_with_the_published_table_or_with_other_runs(trained, 
         assert (code, err) == (0, "") and "| CartPole-v1 | PPO" in out and "compared with" in out and name in out
 
 
+def test_a_comparison_shows_the_rows_of_both(trained, tmp_path, rlpyt):
+    mine, theirs = trained("cartpole", "ppo"), trained("cartpole", "dqn")
+    code, out, _ = rlpyt("results", "--compare", mine, theirs)
+    first, second, _ = (part.partition("\n")[2] for part in out.split("\n## ")[1:])
+    assert code == 0 and out.split("\n## ")[1:3] == [f"{mine}\n{first}", f"{theirs}\n{second}"]
+    assert "train cartpole ppo" in first and "train cartpole dqn" in second and "dqn" not in first and "**a**: " in second
+    _, out, _ = rlpyt("results", "--compare", mine)
+    assert "train cartpole ppo" in out and "train cartpole dqn" not in out, "the published table has its own page"
+
+
+def test_what_a_run_replaces_in_a_table_is_said(trained, page, tmp_path, rlpyt):
+    run_dir, table = trained("cartpole", "ppo"), tmp_path / "results.json"
+    assert rlpyt("results", "--add", run_dir, "--table", table)[0] == 0
+    assert rlpyt("results", "--add", run_dir, "--table", table)[2] == "", "the same run"
+    curves = (tmp_path / "curves.csv").read_text().splitlines()
+    (tmp_path / "curves.csv").write_text("\n".join([*curves[:-1], curves[-1].rpartition(",")[0] + ",12345"]) + "\n")
+    code, _, err = rlpyt("results", "--add", run_dir, "--table", table)
+    assert code == 0 and "with a return of 12345, is replaced by one of " in err
+
+
 @pytest.mark.parametrize(
     "options, said",
     [

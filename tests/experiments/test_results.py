@@ -12,6 +12,7 @@ from rlpyt.experiments import configs
 from rlpyt.experiments.results import pages
 from rlpyt.experiments.results.runs import changes_of, read_runs
 from rlpyt.experiments.results.table import Row, Run, Table, read_table, write_table
+from rlpyt.utils.launching.status import mark
 from rlpyt.utils.logging.logger import log_variant
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,7 +41,7 @@ def cells(text, first):
     raise AssertionError(f"no line begins with {first}:\n{text}")
 
 
-def write_run(run_dir, returns, params=None, seconds=1.5, step=50):
+def write_run(run_dir, returns, params=None, seconds=1.5, step=50_000):
     run_dir.mkdir(parents=True)
     with open(run_dir / "progress.csv", "w", newline="") as file:
         writer = csv.writer(file)
@@ -50,7 +51,7 @@ def write_run(run_dir, returns, params=None, seconds=1.5, step=50):
     return run_dir
 
 
-def params_of(configuration="cartpole:ppo", seed=0, n_steps=100, **changes):
+def params_of(configuration="cartpole:ppo", seed=0, n_steps=100_000, **changes):
     module, key = configuration.split(":")
     sections = configs.variant(configs.load(module).configs[key], **changes)
     record = dict(seed=seed, n_steps=n_steps, githash="0123456789abcdef", python="3.11", packages=dict(rlpyt="1", torch="2"))
@@ -159,14 +160,14 @@ def test_runs_whose_last_rows_have_no_return_count_with_their_last_one_and_are_m
     (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [500] * 4 + [34, 35]
     line = cells(pages.results(table_of(row)), ["CartPole-v1"])
-    assert line[3] == "6; seed 4 ended without a return: 34.0 at 50; seed 5 ended without a return: 35.0 at 50"
+    assert line[3] == "6; seed 4 ended without a return: 34.0 at 50k; seed 5 ended without a return: 35.0 at 50k"
     assert line[4].startswith("384 (") and line[5] == "34.0 to 500"
 
 
 def test_a_run_that_stopped_after_rows_without_a_return_is_no_complete_one(tmp_path):
-    write_run(tmp_path / "run_0", [20, 30, "nan"], params_of(n_steps=150))
+    write_run(tmp_path / "run_0", [20, 30, "nan"], params_of(), step=40_000)
     (row,) = read_runs([tmp_path]).rows.values()
-    assert not len(row.scores) and "seed 0 incomplete: 30.0 at 50" in pages.results(table_of(row))
+    assert not len(row.scores) and "seed 0 incomplete: 30.0 at 40k" in pages.results(table_of(row))
 
 
 def test_a_run_that_took_all_steps_without_a_return_is_listed_as_such(tmp_path):
@@ -302,7 +303,7 @@ def test_runs_of_a_configuration_make_a_row_which_is_called_as_in_the_published_
     assert key == "cartpole:ppo"
     assert (row.task, row.algorithm, row.goal, row.reference) == ("CartPole", "PPO (published)", 475, "500")
     made = dict(commit="0123456", Python="3.11", torch="2")
-    assert row.runs == [Run(seed, [50, 100], [10.0 + seed, 20.0 + seed], 3.0, made) for seed in range(2)]
+    assert row.runs == [Run(seed, [50_000, 100_000], [10.0 + seed, 20.0 + seed], 3.0, made) for seed in range(2)]
     assert list(row.scores) == [20, 21]
 
 
@@ -325,6 +326,71 @@ def test_a_run_resumed_for_more_steps_is_a_row_of_its_own(tmp_path):
         longer: ([1], 2 * planned),
     }
     assert rows[longer].command == f"rlpyt train cartpole ppo --set runner.n_steps={2 * planned}"
+
+
+def test_a_run_resumed_for_fewer_steps_is_a_row_of_its_own_and_counts_for_no_longer_one(tmp_path):
+    write_run(tmp_path / "run_0", [1, 2], params_of(n_steps=50_000, seed=0))
+    write_run(tmp_path / "run_1", [1, 2, 3], params_of(seed=1))
+    rows = {row.name: ([run.seed for run in row.complete], row.n_steps) for row in read_runs([tmp_path]).rows.values()}
+    assert rows == {"cartpole:ppo runner.n_steps=50000": ([0], 50_000), "cartpole:ppo": ([1], 100_000)}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_script_runs_of_different_lengths_in_one_directory_are_different_rows(order, tmp_path):
+    lengths = (50, 100)
+    for i in order:
+        params = dict(name="mine", rlpyt=dict(n_steps=lengths[i], seed=i), env=dict(id="CartPole-v1"))
+        write_run(tmp_path / "mine" / f"run_{order.index(i)}", range(2 + i), params, step=50)
+    table = Table()
+    for _ in range(2):  # Once more, they find their rows.
+        table.add(read_runs([tmp_path / "mine"]))
+        write_table(table, tmp_path / "results.json")
+        table = read_table(tmp_path / "results.json")
+        assert table.left_out == []
+        rows = {row.n_steps: [run.seed for run in row.complete] for row in table.rows.values()}
+        assert rows == {50: [0], 100: [1]}
+    first, second = table.rows
+    assert (first, second) == ("mine", f"mine, {lengths[order[1]]} steps")
+    write_run(tmp_path / "other" / "run_0", range(3), params, step=50)
+    table.add(read_runs([tmp_path / "other", tmp_path / "mine"]))
+    assert list(table.rows)[2:] == [f"mine in {tmp_path / 'other'}"] and len(table.rows) == 3
+
+
+def test_a_configuration_that_has_become_longer_is_another_row_and_the_old_one_stays_complete(tmp_path):
+    table = table_of(row_of("cartpole:ppo", 1, 2, 3, n_steps=200))
+    table.rows["cartpole:ppo"].goal = 7
+    write_run(tmp_path / "run_0", [1, 2, 3], params_of())
+    for _ in range(2):
+        table.add(read_runs([tmp_path], table))
+    assert [(key, row.n_steps, list(row.scores), row.goal) for key, row in table.rows.items()] == [
+        ("cartpole:ppo", 200, [1, 2, 3], 7),
+        ("cartpole:ppo, 100000 steps", 100_000, [3], 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    "began, resumed, said",
+    [
+        (50_000, [dict(steps=50_000, planned=50_000)], "; seed 0 planned for 50k before it was resumed"),
+        (50_000, [dict(steps=50_000)], "; seed 0 planned for 50k before it was resumed"),  # As earlier versions recorded it.
+        (50_000, [dict(planned=50_000), dict(planned=80_000)], "; seed 0 planned for 50k and 80k before it was resumed"),
+        (100_000, [dict(planned=100_000), dict(planned=200_000)], "; seed 0 planned for 200k before it was resumed"),
+        (100_000, [dict(planned=100_000), {}, dict(planned="x")], ""),
+        (None, [dict(steps=50_000)], ""),
+    ],
+)
+def test_a_run_that_was_planned_for_other_steps_is_told_apart_from_those_of_its_row(began, resumed, said, tmp_path):
+    """Schedules, such as that of the learning rate, may depend on the planned steps."""
+    params = params_of(seed=0, runner=dict(n_steps=began))
+    params["rlpyt"]["resumed"] = resumed
+    if began is None:
+        del params["runner"]["n_steps"]
+    write_run(tmp_path / "run_0", [1, 2, 3], params)
+    write_run(tmp_path / "run_1", [1, 2, 3], params_of(seed=1))
+    table = read_runs([tmp_path])
+    write_table(table, tmp_path / "results.json")
+    for each in (table, read_table(tmp_path / "results.json")):
+        assert cells(pages.results(each), ["CartPole-v1"])[3] == f"2 (few){said}" and list(each.rows) == ["cartpole:ppo"]
 
 
 def test_a_row_of_another_environment_has_its_own_task(tmp_path):
@@ -422,7 +488,7 @@ def test_the_command_of_a_row_with_other_classes_is_the_one_that_made_a_run(tmp_
 def test_runs_of_other_scripts_make_a_row_for_each_directory(tmp_path):
     for variant, seed in itertools.product(("a", "b"), range(2)):
         params = dict(name="mine", run_ID=seed, rlpyt=dict(n_steps=50, command=["python", "mine.py"]), env=dict(game="pong", frame_skip=4))
-        write_run(tmp_path / variant / f"run_{seed}", [1, 2 + seed], params)
+        write_run(tmp_path / variant / f"run_{seed}", [1, 2 + seed], params, step=50)
     first, second = read_runs([tmp_path]).rows.values()
     assert first.name == "mine" and second.name == f"mine in {(tmp_path / 'b').resolve()}"
     assert [len(row.scores) for row in (first, second)] == [2, 2]
@@ -433,7 +499,7 @@ def script_runs(directory, *returns, n_seeds=2, **record):
     """Runs of a train script, with seeds from 0."""
     for seed in range(n_seeds):
         params = dict(name="mine", run_ID=seed, seed=seed, rlpyt=dict(dict(n_steps=50), **record), env=dict(id="CartPole-v1"))
-        write_run(directory / f"run_{seed}", returns, params)
+        write_run(directory / f"run_{seed}", returns, params, step=50)
     return read_runs([directory])
 
 
@@ -479,7 +545,7 @@ def test_rows_of_variants_of_a_script_are_told_apart_and_compared_with_their_lik
 
 def test_runs_that_were_solved_count_and_say_so(tmp_path):
     for seed, returns in enumerate([(1, 480), (1, 3, 5), (1, 7)]):
-        params = dict(params_of(seed=seed), rlpyt=dict(n_steps=100, stop_return=475, seed=seed))
+        params = dict(params_of(seed=seed), rlpyt=dict(n_steps=100_000, stop_return=475, seed=seed))
         write_run(tmp_path / f"run_{seed}", returns, params)
     (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [5], "the first may still be running, or was killed"
@@ -487,7 +553,7 @@ def test_runs_that_were_solved_count_and_say_so(tmp_path):
     (row,) = read_runs([tmp_path]).rows.values()
     assert list(row.scores) == [480, 5]
     text = pages.results(table_of(row))
-    assert "2 (few); seed 0 solved: 480 at 50; seed 2 incomplete: 7.0 at 50" in text
+    assert "2 (few); seed 0 solved: 480 at 50k; seed 2 incomplete: 7.0 at 50k" in text
     write_table(table_of(row), tmp_path / "results.json")
     assert read_table(tmp_path / "results.json").rows[row.key].runs == row.runs
 
@@ -565,6 +631,23 @@ def test_which_of_two_runs_with_the_same_seed_counts_is_said(tmp_path):
     assert read_runs([tmp_path / "c", tmp_path / "d"]).left_out == []
 
 
+def test_what_is_replaced_in_a_table_is_said_and_a_complete_run_makes_no_room_for_an_incomplete_one():
+    table = table_of(row_of("name", 480, 2))
+    table.add(table_of(row_of("name", 480.0000001, 2)))
+    assert table.left_out == [], "the same run"
+    table.add(table_of(row_of("name", 475)))
+    (said,) = table.left_out
+    assert (
+        "name with seed 0 that was in the table, 100 steps with a return of 480, is replaced by one of 100 steps with a return of 475."
+        in said
+    )
+    table.add(table_of(Row("name", "Task", "PPO", 100, "", runs=[Run(0, [99], [999.0]), Run(1, [], [], end=100), Run(2, [9], [9.0])])))
+    assert [f"The run of name with seed {seed} is left out: that of the table got further." for seed in range(2)] == table.left_out[1:]
+    assert list(table.rows["name"].scores) == [475, 2]
+    table.add(table_of(Row("name", "Task", "PPO", 100, "", runs=[Run(2, [], [], end=99), Run(2, [10], [8.0])])))
+    assert "with seed 2 that was in the table, 9 steps with a return of 9, is replaced by one of 10 steps with" in table.left_out[-1]
+
+
 def test_runs_without_params_or_seed_are_numbered(tmp_path):
     for name in "ab":
         (write_run(tmp_path / f"run_{name}", [1, 2]) / "params.json").unlink()
@@ -600,11 +683,49 @@ def test_names_of_others_do_not_break_the_table(tmp_path):
     assert "\x1b" not in text and "x&#124;" in text and [line.count("|") for line in text.splitlines()] == [11] * 3
 
 
-@pytest.mark.parametrize("returns", [[], ["nan", "nan"]])
-def test_a_run_without_a_return_is_listed(returns, tmp_path):
+@pytest.mark.parametrize("returns, said", [([], "nothing yet"), (["nan", "nan"], "no return up to 50k")])
+def test_a_run_without_a_return_is_listed(returns, said, tmp_path):
     write_run(tmp_path / "run_0", returns, params_of())
     table = read_runs([tmp_path])
-    assert "seed 0 incomplete: nothing yet" in pages.results(table)
+    assert f"seed 0 incomplete: {said}" in pages.results(table)
+
+
+@pytest.mark.parametrize(
+    "n_rows, n_steps, said",
+    [(3, 100_000, "has no return at all"), (2, 100_000, "incomplete: no return up to 50k"), (3, None, "has no return at all")],
+)
+def test_a_run_without_a_column_of_returns_has_no_return_and_is_incomplete_only_if_steps_are_missing(n_rows, n_steps, said, tmp_path):
+    params = params_of(n_steps=n_steps)
+    if n_steps is None:
+        params = dict(name="mine", rlpyt={})
+    run_dir = write_run(tmp_path / "run_0", [], params)
+    lines = ["Diagnostics/CumSteps,loss", *(f"{i * 50_000},0.5" for i in range(n_rows))]
+    (run_dir / "progress.csv").write_text("\n".join(lines) + "\n")
+    table = read_runs([tmp_path])
+    write_table(table, tmp_path / "results.json")
+    for each in (table, read_table(tmp_path / "results.json")):
+        assert f"| 0 (few); seed 0 {said} |" in pages.results(each)
+
+
+def test_runs_that_failed_before_their_first_row_are_named_and_listed(tmp_path):
+    for seed in range(4):
+        write_run(tmp_path / f"run_{seed}", [1, 2, 3], params_of(seed=seed))
+    for seed in (1, 3):
+        (tmp_path / f"run_{seed}" / "progress.csv").unlink()
+    (tmp_path / "run_3" / "params.json").unlink()
+    for seed, error in ((1, "ValueError: too wide"), (3, "ImportError: no module")):
+        mark(tmp_path / f"run_{seed}", "failed", exit_code=1, error=error)
+    (tmp_path / "run_4").mkdir()  # It has not begun.
+    table = read_runs([tmp_path])
+    assert "| 2 (few); seed 1 incomplete: nothing yet |" in pages.results(table)
+    assert table.left_out == [
+        f"{tmp_path / 'run_1'} has no row in its log (failed: ValueError: too wide).",
+        f"{tmp_path / 'run_3'} has no row in its log (failed: ImportError: no module).",
+    ]
+    write_table(table, tmp_path / "results.json")
+    assert read_table(tmp_path / "results.json").rows == table.rows
+    table.add(read_runs([tmp_path / "run_0"]))
+    assert [run.seed for run in table.rows["cartpole:ppo"].runs] == [0, 1, 2]
 
 
 def test_scores_are_last_returns():

@@ -230,6 +230,7 @@ def test_a_run_that_a_script_resumes_keeps_its_origin(tmp_path):
     assert record["host"] == "another machine" and [each["host"] for each in record["resumed"]] == [here, here]
     assert record["n_steps"] == 32 and record["packages"] == first["packages"]
     elsewhere = trained(tmp_path / "other", runner(n_steps=40, resume_from=tmp_path / "run_0"))["rlpyt"]
+    assert [each["planned"] for each in record["resumed"]] == [16, 24]
     assert [each["steps"] for each in elsewhere["resumed"]] == [16, 24, 32] and elsewhere["host"] == "another machine"
 
 

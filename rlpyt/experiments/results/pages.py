@@ -42,9 +42,20 @@ def filled(page: str, table: Table) -> str:
     return page
 
 
-def written(table: Table, other: Table | None = None, names: tuple[str, str] = ("here", "there")) -> str:
-    """Return a table, and its comparison with another one called `names[1]`, as a page in Markdown."""
-    parts = ["# Results", results(table), origins(table)]
+def written(table: Table, other: Table | None = None, names: tuple[str, str] = ("here", "there"), shows_other: bool = True) -> str:
+    """Return a table, and its comparison with another one called `names[1]`, as a page in Markdown.
+
+    Args:
+        table: the table.
+        other: what it is compared with; None for no comparison.
+        names: the names of both.
+        shows_other: whether the page has the rows of the other table, too.
+    """
+    parts = ["# Results"]
+    if other is None or not shows_other:
+        parts += [results(table), origins(table)]
+    else:
+        parts += [part for name, each in zip(names, (table, other)) for part in (f"## {name}", results(each), origins(each))]
     if other is not None:
         rows, others = list(table.rows.values()), list(other.rows.values())
         parts += [f"## {names[0]} compared with {names[1]}", comparison(rows, others, table.scales, names)]
@@ -79,14 +90,16 @@ def results(table: Table) -> str:
 
 
 def _seeds(row: Row) -> str:
-    """The number of complete runs, which of them lost their replay buffer or have no return at their end, and the fate of the others."""
+    """The number of complete runs, what is special about some of them, and the fate of the others."""
     n = len(row.scores)
     parts = [f"{n} (few)" if n < FEW else str(n)]
     for run in row.runs:
         last = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}" if run.returns else "nothing yet"
+        if not run.returns and run.taken:
+            last = f"no return up to {_steps(run.taken)}"
         if row.is_complete(run) and run.end is not None:
             parts.append(f"seed {run.seed} ended without a return: {last}")
-        elif not run.returns and run.taken >= row.n_steps > 0:
+        elif not run.returns and run.taken >= max(row.n_steps, 1):
             parts.append(f"seed {run.seed} has no return at all")
         elif row.is_complete(run) and run.taken < row.n_steps:
             parts.append(f"seed {run.seed} solved: {last}")
@@ -95,6 +108,8 @@ def _seeds(row: Row) -> str:
         if run.replay_lost_at:
             lost = " and ".join("an unknown step" if steps is None else _steps(steps) for steps in run.replay_lost_at)
             parts.append(f"seed {run.seed} resumed at {lost} without its replay buffer")
+        if run.planned_before:
+            parts.append(f"seed {run.seed} planned for {' and '.join(map(_steps, run.planned_before))} before it was resumed")
     return "; ".join(parts)
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from rlpyt.experiments import configs
 from rlpyt.experiments.results.table import OURS, Row, Run, Table
-from rlpyt.utils.launching.status import run_status
+from rlpyt.utils.launching.status import experiment_status, run_status
 from rlpyt.utils.logging.logger import stub_to_json
 from rlpyt.utils.logging.runs import (
+    PROGRESS,
     RECORD,
     RETURN_COLUMNS,
     STEPS_COLUMN,
@@ -23,6 +24,7 @@ from rlpyt.utils.logging.runs import (
     find_runs,
     flat,
     has_column,
+    planned_before,
     read_columns,
     read_params,
     recorded_settings,
@@ -60,7 +62,8 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
 
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
     run_<ID> only. If several such rows have the same algorithm on a task, their directories tell them apart. Of two runs with the same seed
-    in a row, the one that got further counts. Runs without a seed get free numbers.
+    in a row, the one that got further counts. Runs without a seed get free numbers. Runs that ended before the first row of their log are
+    in their row, too, without a return; if their files do not tell which row that is, `Table.left_out` names them.
 
     Args:
         dirs: directories of runs or experiments.
@@ -74,9 +77,14 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     labels = labels or Table()
     table = Table(scales=dict(labels.scales))
     found: list[tuple[Row, Run, Path]] = []
-    for run_dir in find_runs(dirs):
+    without_rows = _without_rows(dirs)
+    for run_dir in [*find_runs(dirs), *without_rows]:
         path = run_dir / "params.json"
         params = read_params(path) if path.is_file() else {}
+        if run_dir in without_rows:
+            table.left_out.append(without_rows[run_dir])
+            if not ("configuration" in params or RECORD in params):
+                continue
         try:
             row, is_configuration = _row_of(params, labels)
             row = table.row_for(row if is_configuration else dataclasses.replace(row, directory=str(variant_dir(run_dir))))
@@ -100,16 +108,33 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     return table
 
 
+def _without_rows(dirs: Iterable[Any]) -> dict[Path, str]:
+    """Return a sentence about each run in directories that has begun, and has no log of rows, by its directory."""
+    runs = [run for path in map(Path, dirs) if path.is_dir() for run in experiment_status(path)]
+    return {
+        run.run_dir: f"{run.run_dir} has no row in its log ({run.state}{f': {run.error}' if run.error else ''})."
+        for run in runs
+        if run.state != "pending" and not (run.run_dir / PROGRESS).exists()
+    }
+
+
 def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
     """Read a run."""
-    record, columns = params.get(RECORD) or {}, read_columns(run_dir / "progress.csv")
+    record, progress = params.get(RECORD) or {}, run_dir / PROGRESS
+    columns = read_columns(progress) if progress.is_file() else {}
     seed = record.get("seed", params.get("seed"))
     run = Run(
-        seed=_UNSEEDED if seed is None else int(seed), steps=[], returns=[], made=_made(record), replay_lost_at=replay_lost_at(record)
+        seed=_UNSEEDED if seed is None else int(seed),
+        steps=[],
+        returns=[],
+        made=_made(record),
+        replay_lost_at=replay_lost_at(record),
+        planned_before=planned_before(params),
     )
-    if has_column(columns, STEPS_COLUMN) and has_column(columns, *RETURN_COLUMNS):
-        points = zip(columns[find_column(columns, STEPS_COLUMN)], columns[find_column(columns, *RETURN_COLUMNS)], strict=True)
-        for steps, return_ in points:
+    if has_column(columns, STEPS_COLUMN):
+        at = columns[find_column(columns, STEPS_COLUMN)]
+        returns = columns[find_column(columns, *RETURN_COLUMNS)] if has_column(columns, *RETURN_COLUMNS) else [math.nan] * len(at)
+        for steps, return_ in zip(at, returns, strict=True):
             if not math.isfinite(steps):
                 continue
             has_return = math.isfinite(return_)
@@ -198,8 +223,8 @@ def changes_of(params: Mapping[str, Any]) -> list[str] | None:
     sections = [section for section in configs.SECTIONS if section in params]
     given = flat(stub_to_json({section: config.get(section, {}) for section in sections}))
     taken = flat({section: params[section] for section in sections})
-    n_steps = (params.get(RECORD) or {}).get("n_steps") or 0
-    if n_steps > taken.get("runner.n_steps", math.inf):  # It was resumed for more steps than it began with.
+    n_steps = (params.get(RECORD) or {}).get("n_steps")
+    if n_steps and n_steps != int(taken.get("runner.n_steps", n_steps)):  # It was resumed for another number of steps.
         taken["runner.n_steps"] = n_steps
     differing = [name for name in taken if (name not in given or given[name] != taken[name]) and counts(name)]
     return [f"{name}={setting_text(taken[name])}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))

@@ -2,7 +2,8 @@
 
 A table is two files: results.json has a row for each configuration, with what people wrote about it and how its runs were made; curves.csv
 beside it has all points of all curves. The score of a run is its last mean return. Runs that ended before all their steps are listed, but
-are no part of a statistic. A run that took all its steps counts, also if the last rows of its log have no return, and is marked then.
+are no part of a statistic. A run that took all its steps counts, also if the last rows of its log have no return, and is marked then. Runs
+that are planned for different numbers of steps are different rows.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Run:
         end: environment steps in the last row of its log, if that has no return; None if it has one.
         solved: it stopped because its mean return reached `stop_return` of its runner.
         replay_lost_at: environment steps after which it was resumed with an empty replay buffer; None where their number is unknown.
+        planned_before: other numbers of environment steps that were planned, until it was resumed for those of its row.
     """
 
     seed: int
@@ -46,11 +48,20 @@ class Run:
     end: int | None = None
     solved: bool = False
     replay_lost_at: list[int | None] = dataclasses.field(default_factory=list)
+    planned_before: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def taken(self) -> int:
         """Environment steps that it took, as far as its log tells."""
         return max([self.end or 0, *self.steps[-1:]])
+
+    @property
+    def shown(self) -> list[str]:
+        """Its returns, with the digits that a file keeps."""
+        return [f"{value:.6g}" for value in self.returns]
+
+    def __str__(self) -> str:
+        return f"{self.taken:,} steps with {f'a return of {self.shown[-1]}' if self.returns else 'no return'}"
 
 
 @dataclasses.dataclass
@@ -85,9 +96,15 @@ class Row:
         return self.name if self.library == OURS else f"{self.library} {self.name}"
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def place(self) -> tuple[str, str, str, int]:
         """What two rows have in common whose runs belong together."""
-        return self.library, self.name.removesuffix(f" in {self.directory}"), self.directory
+        name = self.name.removesuffix(self._steps).removesuffix(f" in {self.directory}")
+        return self.library, name, self.directory, self.n_steps
+
+    @property
+    def _steps(self) -> str:
+        """What is added to the name of a row if another one has it already."""
+        return f", {self.n_steps} steps"
 
     @property
     def label(self) -> str:
@@ -162,13 +179,16 @@ class Table:
     def row_for(self, new: Row) -> Row:
         """Return the row to which the runs of `new` belong. If there is none, make one, without runs.
 
-        Scripts may give the same name to runs with other settings. So a row of another directory gets the directory into its name.
+        Scripts may give the same name to runs with other settings. So a row of another directory gets the directory into its name, and one
+        of another number of steps that number.
         """
         row = next((row for row in self.rows.values() if row.place == new.place), None) or self._without_directory(new)
         if row is None:
             row = dataclasses.replace(new, runs=[])
-            if row.key in self.rows:
+            if row.key in self.rows and self.rows[row.key].directory != row.directory:
                 row.name = f"{row.name} in {row.directory}"
+            if row.key in self.rows:
+                row.name += row._steps
             self.rows[row.key] = row
         return row
 
@@ -176,9 +196,9 @@ class Table:
         """Return the row of `new` in a table of an earlier version, which did not have directories; None without one."""
         names = (new.name, f"{new.name} in {new.directory}") if new.directory else ()
         for row in self.rows.values():
-            if row.directory or row.library != new.library or row.name not in names:
+            if row.directory or (row.library, row.n_steps) != (new.library, new.n_steps) or row.name not in names:
                 continue
-            known, curves = ([(run.steps, [f"{y:.6g}" for y in run.returns]) for run in each.runs] for each in (row, new))
+            known, curves = ([(run.steps, run.shown) for run in each.runs] for each in (row, new))
             if any(curve in known for curve in curves):
                 row.directory = new.directory
                 return row
@@ -201,10 +221,14 @@ class Table:
         """Add the runs of another table, as `Row.put` does; what people wrote about a row stays."""
         for new in other.rows.values():
             row = self.row_for(new)
-            row.n_steps = new.n_steps
             for run in new.runs:
+                before = row.by_seed.get(run.seed)
                 if not row.put(run):
                     self.left_out.append(f"The run of {row.name} with seed {run.seed} is left out: that of the table got further.")
+                elif before is not None and (before.steps, before.shown) != (run.steps, run.shown):
+                    self.left_out.append(
+                        f"The run of {row.name} with seed {run.seed} that was in the table, {before}, is replaced by one of {run}."
+                    )
         self.tell_apart()
 
 
@@ -265,6 +289,8 @@ def write_table(table: Table, path: Any) -> None:
                 entry["solved"] = True
             if run.replay_lost_at:
                 entry["replay_lost_at"] = run.replay_lost_at
+            if run.planned_before:
+                entry["planned_before"] = run.planned_before
         rows.append(dict(described, runs=runs))
     curves_path = path.with_name(CURVES)
     with atomic_write(path, "w", encoding="utf-8") as file, atomic_write(curves_path, "w", encoding="utf-8", newline="") as curves_file:
@@ -275,7 +301,7 @@ def write_table(table: Table, path: Any) -> None:
         writer.writerow(_COLUMNS)
         for row in table.rows.values():
             for run in row.runs:
-                writer.writerows((row.key, run.seed, x, f"{y:.6g}") for x, y in zip(run.steps, run.returns, strict=True))
+                writer.writerows((row.key, run.seed, x, y) for x, y in zip(run.steps, run.shown, strict=True))
 
 
 def _index(values: list, value: Any) -> int:

@@ -147,6 +147,22 @@ def replay_lost_at(record: Any) -> list[int | None]:
     return [n if type(n) is int else None for n in steps]
 
 
+def planned_before(params: Mapping[str, Any]) -> list[int]:
+    """Return for how many environment steps a run was planned before it was resumed for another number, in the order of time.
+
+    Args:
+        params: contents of params.json.
+    """
+    record = params.get(RECORD)
+    planned = [each.get("planned") for each in resumptions(record)]
+    if planned and planned[0] is None:  # Earlier versions did not record it. The settings of a configuration stay as they were.
+        runner = params.get("runner")
+        planned[0] = runner.get("n_steps") if isinstance(runner, Mapping) else None
+    now = record.get("n_steps") if isinstance(record, Mapping) else None
+    numbers = [int(n) for n in planned if isinstance(n, (int, float)) and n and math.isfinite(n)]
+    return [n for n in dict.fromkeys(numbers) if n != now]
+
+
 def _read_dict(path: Path) -> dict[str, Any]:
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))

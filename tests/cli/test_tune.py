@@ -49,6 +49,43 @@ def test_status_shows_rungs_the_best_trials_and_what_it_cost(rlpyt, search_dir):
     assert out.rstrip().endswith("rlpyt train a b --set algo.learning_rate=0.001 algo.epochs=10")
 
 
+def with_trials(search_dir, n_trials):
+    """Write a journal of trials with one run: those with 10 epochs fail, some of them after the first rung; one has no return."""
+    settings = json.loads((search_dir / "search.json").read_text())
+    (search_dir / "search.json").write_text(json.dumps(dict(settings, n_trials=12, runs_per_trial=1)))
+    events = [dict(event="launch", at=0.0, n_slots=1)]
+    for trial in range(n_trials):
+        events.append(dict(event="trial", trial=trial, values=[1e-4 * (1 + 7 * trial % 11), (4, 10)[trial % 2]]))
+        events.append(dict(event="begin", trial=trial, rung=0, run=0, slot=0, at=float(trial)))
+        reached = end(trial, 0, 0, trial + 0.5, 100, None if trial == 5 else 10.0 + trial)
+        events.append(reached if trial % 2 == 0 or trial == 5 else dict(reached, outcome="failed", error="ValueError"))
+    events.append(dict(event="trial", trial=n_trials, values=[1e-2, 4]))  # It is running.
+    (search_dir / "search.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+
+def test_importance_counts_failed_trials_and_those_without_a_return_as_the_worst(rlpyt, search_dir):
+    with_trials(search_dir, 10)
+    found = json.loads(rlpyt("status", search_dir, "--json")[1])["search"]["importance"]
+    ranks = [2 if trial % 2 else 5 + trial / 2 for trial in range(10)]  # By hand: the five worst share the ranks 0 to 4.
+    variance = sum((rank - 4.5) ** 2 for rank in ranks) / 9
+    assert found["algo.epochs"] == pytest.approx(1 - (10 / 8) / variance) and list(found) == ["algo.epochs", "algo.learning_rate"]
+    assert f"alone): algo.epochs {found['algo.epochs']:.2f}" in rlpyt("status", search_dir)[1]
+
+
+def test_importance_of_fewer_than_ten_trials_is_said_to_be_noise(rlpyt, search_dir, tmp_path, monkeypatch):
+    with_trials(search_dir, 9)
+    assert set(json.loads(rlpyt("status", search_dir, "--json")[1])["search"]["importance"].values()) == {None}
+    _, out, _ = rlpyt("status", search_dir)
+    assert "Importance: 9 trials at the first rung, failed ones included, would tell only noise; 10 are needed." in out
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: saved.append(figure))
+    assert rlpyt("plot", search_dir, "--out", tmp_path / "picture.png")[0] == 0
+    assert saved[0].axes[2].get_title() == "importance: unknown, it takes 10 trials and different scores"
+
+
 def test_status_as_json_has_the_search_and_its_runs(rlpyt, search_dir):
     code, out, _ = rlpyt("status", search_dir, "--json")
     told = json.loads(out)["search"]
@@ -74,7 +111,7 @@ def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     rungs, best, importance, parallel = saved[0].axes
     assert [list(line.get_ydata()) for line in rungs.lines][-1] == [30.5, 70.0] and len(rungs.lines) == 3
     assert list(best.lines[0].get_ydata()) == [5.5, 30.5, 70.0, 70.0]
-    assert [text.get_text() for text in importance.get_yticklabels()] == ["algo.learning_rate", "algo.epochs"]
+    assert [text.get_text() for text in importance.get_yticklabels()] == ["algo.epochs", "algo.learning_rate"]  # from below
     assert len(parallel.lines) == 3 and list(parallel.lines[-1].get_ydata()) == [pytest.approx(0.5), 1.0, 1.0]
 
 

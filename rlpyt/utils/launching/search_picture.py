@@ -7,7 +7,7 @@ from typing import Any
 
 from rlpyt.utils.launching.halving import WORST, best_so_far, ranked
 from rlpyt.utils.launching.search_dir import Search
-from rlpyt.utils.launching.search_status import importances
+from rlpyt.utils.launching.search_status import FEWEST, importances
 from rlpyt.utils.launching.space import Choice
 from rlpyt.utils.plotting import _figure_maker, _literal, _picture_paths, _save
 
@@ -51,9 +51,11 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
 
     bars = figure.add_subplot(grid[1, 0])
     importance = importances(search)
+    is_known = not all(map(math.isnan, importance.values()))
     names = [_literal(name) for name in importance]
     bars.barh(names[::-1], [0 if math.isnan(value) else value for value in importance.values()][::-1], color="tab:blue")
-    bars.set(title="importance: part of the ranks that one setting explains", xlabel="adjusted R², first rung", xlim=(0, 1))
+    meaning = "part of the ranks that one setting explains" if is_known else f"unknown, it takes {FEWEST} trials and different scores"
+    bars.set(title=f"importance: {meaning}", xlabel="adjusted R², first rung", xlim=(0, 1))
 
     _parallel(figure.add_subplot(grid[1, 1]), search, scored, colors)
     return [_save(figure, each) for each in paths]

@@ -11,22 +11,28 @@ from rlpyt.utils.launching.space import Choice
 from rlpyt.utils.text import format_seconds, plural, table
 
 N_BEST = 5  # trials in the table
+FEWEST = 10  # trials whose importances are not noise: of 10, one in nine settings that do not matter is above 0.3; of 5, one in three
 MEASURE = "adjusted R² of the ranks of the scores at the first rung, fitted with one setting alone"
 
 
 def importances(search: Search) -> dict[str, float]:
-    """Return the importance of each setting by its dotted name, most important first; NaN if there are too few trials.
+    """Return the importance of each setting by its dotted name, most important first; NaN if there are fewer than FEWEST trials.
 
-    It is `halving.importance`, of the scores at the first rung, which most trials have. Failed trials are left out.
+    It is `halving.importance`, of the scores at the first rung, see `_first_scores`.
     """
-    n_runs = search.history.n_runs
-    scored = [trial for trial in search.trials if (trial.scores(n_runs) or [WORST])[0] > WORST]
-    scores = [trial.scores(n_runs)[0] for trial in scored]
+    scored, scores = _first_scores(search)
     found = {}
     for i, (name, range_) in enumerate(zip(search.space.names, search.space.ranges.values())):
         positions = [range_.position(trial.values[i]) for trial in scored]
-        found[name] = importance(positions, scores, isinstance(range_, Choice))
+        found[name] = importance(positions, scores, isinstance(range_, Choice)) if len(scored) >= FEWEST else math.nan
     return dict(sorted(found.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1], reverse=True))
+
+
+def _first_scores(search: Search) -> tuple[list[Trial], list[float]]:
+    """Return the trials that have ended at the first rung or before it, and their scores: WORST if they failed or have no return there."""
+    n_runs = search.history.n_runs
+    ended = [trial for trial in search.trials if trial.scores(n_runs) or trial.error is not None]
+    return ended, [(trial.scores(n_runs) or [WORST])[0] for trial in ended]
 
 
 def facts(search: Search) -> dict[str, Any]:
@@ -100,6 +106,12 @@ def _best(search: Search) -> str:
 
 
 def _importance(search: Search) -> list[str]:
+    n = len(_first_scores(search)[0])
+    if 0 < n < FEWEST:
+        return [
+            "",
+            f"Importance: {plural(n, 'trial')} at the first rung, failed ones included, would tell only noise; {FEWEST} are needed.",
+        ]
     found = {name: value for name, value in importances(search).items() if not math.isnan(value)}
     if not found:
         return []

@@ -133,6 +133,16 @@ def test_a_setting_that_decides_is_important_and_one_that_does_not_is_not(is_cho
     assert importance(deciding, scores, is_choice) > 0.7 and importance(other, scores, is_choice) < 0.1
 
 
+def test_importance_is_adjusted_for_the_parameters_of_the_fit():
+    """By hand. Two means of two ranks: R² = 1 - 1/5, of which 2 of 4 - 1 degrees of freedom remain. A parabola through three: 1 - 1/10."""
+    assert importance([0, 0, 1, 1], [1.0, 2.0, 3.0, 4.0], True) == pytest.approx(1 - (1 / 2) / (5 / 3))
+    assert importance([0, 0, 0.5, 1, 1], [1.0, 2.0, 3.0, 4.0, 5.0], False) == pytest.approx(1 - (1 / 2) / (10 / 4))
+
+
+def test_a_score_that_is_missing_is_the_worst_rank():
+    assert importance([0, 0, 1, 1], [WORST, WORST, 3.0, 4.0], True) == importance([0, 0, 1, 1], [-5.0, -5.0, 3.0, 4.0], True) > 0.8
+
+
 def test_too_few_trials_tell_nothing_about_importance():
     assert math.isnan(importance([0.1, 0.9], [1.0, 2.0], False))
     assert math.isnan(importance([], [], True))

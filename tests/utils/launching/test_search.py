@@ -191,7 +191,7 @@ def test_good_trials_resume_and_the_others_stay(train, tmp_path, capsys):
             assert [call["begins_at"] for call in made] == [0, *RUNGS][: trial.rung + 1]
             assert [call["pause_at"] for call in made] == RUNGS[: trial.rung + 1]
     out = capsys.readouterr().out
-    assert "Importance (adjusted R²" in out and "% saved" in out and f"Best: trial {found.best.number}" in out
+    assert "Importance: 9 trials at the first rung" in out and "% saved" in out and f"Best: trial {found.best.number}" in out
     assert json.loads((tmp_path / "exp" / "best.json").read_text())["variant"] == found.variant(found.best)
 
 

@@ -74,6 +74,12 @@ def said(error: BaseException) -> str:
         return f"({type(error).__name__}.__str__ raised {type(failure).__name__})"
 
 
+def sentence(text: Any) -> str:
+    """Return a text with a full stop at its end, unless it ends in one, or in another mark that ends a sentence."""
+    text = str(text)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def said_clearly(error: Exception) -> str:
     """Return the message of an error, with the type where the message alone would be unclear."""
     return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error).rstrip('.')}."

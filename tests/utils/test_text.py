@@ -2,8 +2,10 @@
 
 import io
 
+import pytest
+
 from rlpyt.experiments.build import read_value
-from rlpyt.utils.text import LINES, encodable, printable, setting_text, shortened, show, table, traceback_of
+from rlpyt.utils.text import LINES, encodable, printable, sentence, setting_text, shortened, show, table, traceback_of
 
 ROWS = [("run", "steps", "log"), ("a", "1,000", "data"), ("longest", "2", "")]
 
@@ -59,3 +61,8 @@ def test_a_traceback_has_the_notes_of_the_exception_in_every_python():
         error.__notes__ = ["In environment 3."]
         text = traceback_of(error)
     assert text.endswith("ValueError: too large\nIn environment 3.\n") and text.count("In environment 3.") == 1
+
+
+@pytest.mark.parametrize("text, said", [("failed", "failed."), ("It failed.", "It failed."), ("Why?", "Why?"), (ValueError("no"), "no.")])
+def test_a_sentence_has_one_full_stop(text, said):
+    assert sentence(text) == said

@@ -53,7 +53,7 @@ from rlpyt.utils.logging.runs import PROGRESS, PUT_ASIDE, RETURN_COLUMNS, STEPS_
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, DICTIONARY, PATH, SEED, Number, checked, one_of
-from rlpyt.utils.text import printable
+from rlpyt.utils.text import printable, sentence
 
 _WITHOUT_RETURN = (
     "no episode ended in one of its runs, so it counts as the worst. "
@@ -400,7 +400,7 @@ class _SearchQueue:
     def _help_for(self, run: Run, status: RunStatus) -> str:
         """Return what to do about a run that needs help."""
         if status.exit_code is None:
-            return f"{run.name}: {status.error}. Remove the cause, and resume the search."
+            return f"{run.name}: {sentence(status.error)} Remove the cause, and resume the search."
         return f"{run.name} could not save its last snapshot. Make room on the disk, and then: {self._resume_command} ({status.error})"
 
     @property
@@ -423,7 +423,7 @@ class _SearchQueue:
         self._tell(event="stop", trials=self._failed_at_once, at=_now())
         self._stop(
             f"{plural(n, 'trial')} in a row failed before they logged anything, so no more are launched. The last one, {name}: "
-            f"{trial.error}. Remove the cause, and resume the search: it tries these trials again."
+            f"{sentence(trial.error)} Remove the cause, and resume the search: it tries these trials again."
         )
 
     def _forget_failures(self) -> None:

@@ -52,7 +52,7 @@ from rlpyt.utils.logging.context import EXITS_BY_SIGNAL
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.runs import PROGRESS, STEPS_COLUMN, find_column, read_columns
 from rlpyt.utils.logging.store import snapshot_files
-from rlpyt.utils.text import CompletedStream, printable
+from rlpyt.utils.text import CompletedStream, printable, sentence
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 PAUSE_AT = "RLPYT_PAUSE_AT"  # Environment variable: env steps after which the run pauses.
@@ -461,7 +461,7 @@ class Sweep:
         facts = [f"after {format_seconds(status.seconds)}"]
         facts += [format_progress(status, " steps")] if status.steps is not None else []
         facts += [f"return {status.return_:.4g}"] if status.return_ is not None else []
-        reason = f". {status.error}. See {attempt.outputs['stderr']}" if status.state == "failed" else ""
+        reason = f". {sentence(status.error)} See {attempt.outputs['stderr']}" if status.state == "failed" else ""
         self._say(attempt.run, f"{status.state} {', '.join(facts)}{reason}")
         line = self._queue.ended(attempt.run, status)
         if line is not None:
@@ -473,7 +473,7 @@ class Sweep:
         if self._immediate_failures == self._most_immediate_failures and self._queue.has_next():
             self.stopped_because = (
                 f"{self._immediate_failures} runs in a row failed before they logged anything, so no more are launched. "
-                f"The last one, {attempt.run.name}: {status.error}"
+                f"The last one, {attempt.run.name}: {sentence(status.error)}"
             )
             self._queue.close()
             self._display.line(f"{self.stopped_because}{' The launcher waits for the others.' if self._running else ''}")

@@ -78,7 +78,7 @@ if do == "need repair" and not is_repaired:
 if do == "need room" and resume and not is_repaired:
     raise RuntimeError("The last snapshot could not be saved, not even in a second try: No space left. Make room for it.")
 if do == "fail" and rate > 0.1:
-    raise ValueError("the rate is too high")
+    raise ValueError("the rate is too high.")
 while 10 * len(state["rows"]) < min(pause_at, 180):
     time.sleep(0.01)
     state["x"] = 0.9 * state["x"] + rate * (1 + variant["algo"]["n"])
@@ -232,6 +232,7 @@ def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
     assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) == 3
     out = capsys.readouterr().out
     assert "3 trials in a row failed before they logged anything" in out and "the rate is too high. Remove the cause, and resume" in out
+    assert "the rate is too high. See " in out and ".. " not in out, "errors that end in a full stop get no second one"
 
 
 def test_a_space_that_is_used_up_ends_the_search(train, tmp_path, capsys):

@@ -253,6 +253,15 @@ def test_rows_of_the_same_task_and_seeds_are_resampled_together():
     assert "all 3" in text.splitlines()[5] and width(of_all) > 0.9 * width(of_one_row), "no narrower, since they share their luck"
 
 
+def test_both_rows_of_a_single_pair_are_drawn_apart_unless_they_share_their_luck():
+    """Two rows of a library share their seeds, those of two libraries do not: by hand, over 5 draws of 5 runs."""
+    luck = [0, 25, 50, 75, 100]
+    ours, same, theirs = row_of("a", *luck), row_of("b", *luck, algorithm="SAC"), row_of("c", *luck, library="X")
+    with_same, with_theirs = (cells(pages.comparison([ours], [other], {}, ("here", "there")), ["Task"])[-1] for other in (same, theirs))
+    assert with_same == "0.50 (0.50)", "a run is as lucky as the other with its seed"
+    assert with_theirs.startswith("0.50 (") and width(with_theirs) > 0.5
+
+
 def test_a_block_is_made_of_library_task_and_seeds_of_complete_runs():
     row = row_of("a", 1, 2)
     assert row.block == row_of("b", 3, 4, algorithm="SAC", n_steps=200).block

@@ -179,6 +179,7 @@ def test_a_promoted_trial_is_the_uninterrupted_run(key, tmp_path, capsys):
     promoted = found.trial_dir(best) / "run_0"
     assert (promoted / "progress.2.csv").exists()  # It was resumed twice.
     assert rows(promoted) == rows(whole / "run_0")
+    assert {path.name for path in promoted.glob("replay*")} == {path.name for path in (whole / "run_0").glob("replay*")}
     (_, a), (_, b) = (load_snapshot(run_dir) for run_dir in (promoted, whole / "run_0"))
     for part in ("agent_state_dict", "optimizer_state_dict"):
         torch.testing.assert_close(a[part], b[part], rtol=0, atol=0, equal_nan=True)

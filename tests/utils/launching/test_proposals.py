@@ -87,6 +87,31 @@ def test_optuna_learns_from_scores(tmp_path):
     assert sum(last) < sum(first) / 2
 
 
+def test_optuna_is_told_how_far_each_trial_has_come(tmp_path):
+    """A trial that has paused is one that was pruned, with its scores by environment steps: without them it would count as the worst."""
+    optuna = pytest.importorskip("optuna")
+    proposals = make_proposals("optuna", SPACE, 0, tmp_path)
+    history = history_of(proposals, 5, fails=[1])
+    history.apply(dict(event="trial", trial=5, values=proposals.propose(history)))  # It is running.
+    asked = []
+    ask = optuna.Study.ask
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optuna.Study, "ask", lambda study, *args: (asked.append(study.get_trials()), ask(study, *args))[1])
+        proposals.propose(history)
+    seen = asked[0]
+    assert [each.state.name for each in seen] == ["COMPLETE", "PRUNED", "PRUNED", "COMPLETE", "PRUNED", "RUNNING"]
+    scores = [{} if trial.error else dict(zip(RUNGS, trial.scores(1))) for trial in history.trials]
+    assert [each.intermediate_values for each in seen] == scores and [len(each) for each in scores] == [2, 0, 1, 2, 1, 0]
+    assert [each.value for each in seen if each.state.name == "COMPLETE"] == [scores[0][30], scores[3][30]]
+
+
+def test_optuna_learns_from_trials_that_have_paused(tmp_path):
+    pytest.importorskip("optuna")
+    history = history_of(make_proposals("optuna", SPACE, 0, tmp_path), 40, promote=lambda number: False)
+    first, last = ([abs(trial.values[0] - 0.3) for trial in trials] for trials in (history.trials[:10], history.trials[-10:]))
+    assert sum(last) < sum(first) / 2
+
+
 def test_the_study_in_the_directory_tells_scores_and_ends(tmp_path):
     optuna = pytest.importorskip("optuna")
     proposals = make_proposals("optuna", SPACE, 0, tmp_path)

@@ -53,6 +53,10 @@ state = dict(rows=[], x=float(run_ID) + (time.time() if do == "restart" else 0))
 if resume and not (do == "restart" and is_at_fault):
     with open(snapshot) as file:
         state = json.load(file)
+replay = os.path.join(run_dir, "replay")
+if os.path.exists(replay):  # A resumed run puts aside what it was resumed from.
+    os.rename(replay, next(f"{replay}.{i}" for i in range(1, 9) if not os.path.exists(f"{replay}.{i}")))
+os.mkdir(replay)
 with open(os.path.join(run_dir, "calls.jsonl"), "a") as file:
     file.write(json.dumps(dict(resume=bool(resume), pause_at=pause_at, begins_at=10 * len(state["rows"]))) + "\\n")
 
@@ -190,6 +194,8 @@ def test_good_trials_resume_and_the_others_stay(train, tmp_path, capsys):
             made = calls(tmp_path / "exp" / f"trial_{trial.number}" / f"run_{run_ID}")
             assert [call["begins_at"] for call in made] == [0, *RUNGS][: trial.rung + 1]
             assert [call["pause_at"] for call in made] == RUNGS[: trial.rung + 1]
+    kept = {path.name for path in (tmp_path / "exp").glob("trial_*/run_*/replay*")}
+    assert kept == {"replay"}, "one replay buffer of each run is on the disk"
     out = capsys.readouterr().out
     assert "Importance: 9 trials at the first rung" in out and "% saved" in out and f"Best: trial {found.best.number}" in out
     assert json.loads((tmp_path / "exp" / "best.json").read_text())["variant"] == found.variant(found.best)

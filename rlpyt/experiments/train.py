@@ -57,8 +57,6 @@ def build_and_train(
     config, paths = configuration(module, key, sampler, settings, sections, smoke)
     if affinity is None:
         affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
-    if "resume_from" in config["runner"]:
-        raise ValueError("runner.resume_from cannot be set: rlpyt resume DIR continues a run, with the settings in its params.json.")
     runner = build(config, paths, with_settings(affinity, config, settings, sections), seed)
     runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
@@ -100,6 +98,8 @@ def configuration(
     config = {"accelerate": {}, "affinity": {}, "eval_env": {}, **config}  # Sections that may be set, though the configuration has none.
     config = variant(config, **sections)
     config = variant(config, **changes(config, settings))
+    if "resume_from" in config["runner"]:
+        raise ValueError("runner.resume_from cannot be set: rlpyt resume DIR continues a run, with the settings in its params.json.")
     if smoke:
         config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
     return config, paths

@@ -18,7 +18,11 @@ from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import Number, checked
 
 ETA = 3
-_LENGTHS = ("runner.n_steps", "runner.log_interval_steps")
+_NO_RANGE = {  # Settings whose range would make scores incomparable, and why.
+    "runner.n_steps": "trials are compared after the same number of steps",
+    "runner.log_interval_steps": "trials are compared after the same number of steps",
+    "runner.stop_return": "a trial that stops sooner would get a lower score, because it stopped",
+}
 
 
 @checked(eta=Number(2, 1000), min_steps=Number(1, finite=True, optional=True))
@@ -114,7 +118,7 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the settings that have ranges, and the others.
 
     Raises:
-        ValueError: the form of one is wrong; one that has a range is given twice; or the length of runs has a range.
+        ValueError: the form of one is wrong; one that has a range is given twice; or what decides when runs end has a range.
     """
     ranges: list[str] = []
     constants: list[str] = []
@@ -127,8 +131,8 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
     for name in with_range:
         if names.count(name) > 1:
             raise ValueError(f"{name} is given {names.count(name)} times, and has a range: give it once.")
-        if name in _LENGTHS:
-            raise ValueError(f"{name} cannot have a range: trials are compared after the same number of steps. Give it one value.")
+        if name in _NO_RANGE:
+            raise ValueError(f"{name} cannot have a range: {_NO_RANGE[name]}. Give it one value.")
     return ranges, constants
 
 

@@ -62,6 +62,13 @@ def search(key, *settings, **kwargs):
         ([RANGE, "algo.learning_rate=1e-3"], "algo.learning_rate is given 2 times, and has a range: give it once."),
         ([RANGE, "algo.learning_rate=uniform(0, 1)"], "algo.learning_rate is given 2 times"),
         (["runner.n_steps=choice(50000, 400000)"], "runner.n_steps cannot have a range"),
+        (
+            ["runner.stop_return=choice(100, 200)"],
+            "stop_return cannot have a range: a trial that stops sooner would get a lower score",
+        ),
+        ([RANGE, "runner.stop_return = uniform(100, 200)"], "runner.stop_return cannot have a range"),
+        (["runner.resume_from=choice(a, b)"], "runner.resume_from cannot be set: rlpyt resume DIR continues a run"),
+        ([RANGE, "runner.resume_from=a"], "runner.resume_from cannot be set"),
         ([RANGE, "runner.log_interval_steps=9e6"], "make the interval shorter, with runner.log_interval_steps="),
         (["algo.epochs=uniform(4, 20)"], "must be a whole number"),
         (["algo.epochs=uniform(4, 20)"], "For whole numbers, write integer(4, 20)."),

@@ -718,6 +718,14 @@ def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls_and_draw_oth
     assert not resumed.algo.calls(0)[1] & resumed.algo.calls(1)[1]
 
 
+def test_a_run_that_is_resumed_for_fewer_steps_says_that_nothing_was_left_to_do(tmp_path):
+    train(build(algo=Impala(), agent=MlpFfAgent(), n_steps=200), tmp_path, snapshot_mode="last")
+    resumed = build(algo=Impala(), agent=MlpFfAgent(), n_steps=100, resume_from=tmp_path / "run_0")
+    train(resumed, tmp_path, snapshot_mode="last")
+    said = f"Nothing was left to do: the run was resumed after {resumed.diagnostics.cum_steps:,} steps, and n_steps=100 asks for no more."
+    assert resumed.diagnostics.cum_steps >= 200 and said in (tmp_path / "run_0" / "debug.log").read_text()
+
+
 def test_a_run_of_any_length_can_be_resumed(tmp_path):
     def make(**settings):
         return build(algo=Impala(), agent=MlpFfAgent(), **settings)

@@ -199,6 +199,19 @@ def ended_run(tmp_path):
     return tmp_path / "run_0"
 
 
+def test_a_run_that_is_resumed_for_fewer_steps_than_it_has_taken_says_that_nothing_was_left_to_do(tmp_path):
+    log_dir = tmp_path / "exp"
+    directory = ended_run(log_dir)
+    before = rows(log_dir)
+    taken = int(float(before[-1]["Diagnostics/CumSteps"]))
+    run("dqn", log_dir, False, resume_from=directory, n_steps=96)
+    said, complete = (directory / "debug.log").read_text().splitlines()[-3:-1]
+    assert f"Nothing was left to do: the run was resumed after {taken:,} steps, and n_steps=96 asks for no more." in said
+    assert complete.endswith("Training complete.") and rows(log_dir) == before
+    run("dqn", log_dir, False, resume_from=directory, n_steps=taken + 96)
+    assert "Nothing was left" not in (directory / "debug.log").read_text() and len(rows(log_dir)) == len(before) + 1
+
+
 def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
     first = ended_run(tmp_path / "a")
     resumed = run("dqn", tmp_path / "b", False, resume_from=first / "params.pkl", n_steps=30 * 16)

@@ -55,7 +55,7 @@ if resume and not (do == "restart" and is_at_fault):
         state = json.load(file)
 replay = os.path.join(run_dir, "replay")
 if os.path.exists(replay):  # A resumed run puts aside what it was resumed from.
-    os.rename(replay, next(f"{replay}.{i}" for i in range(1, 9) if not os.path.exists(f"{replay}.{i}")))
+    os.rename(replay, next(f"{replay}.{i}" for i in range(1, 999) if not os.path.exists(f"{replay}.{i}")))
 os.mkdir(replay)
 with open(os.path.join(run_dir, "calls.jsonl"), "a") as file:
     file.write(json.dumps(dict(resume=bool(resume), pause_at=pause_at, begins_at=10 * len(state["rows"]))) + "\\n")

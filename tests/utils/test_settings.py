@@ -228,6 +228,10 @@ def test_every_algorithm_takes_its_settings_by_position_in_the_documented_order(
     algo = R2D1(0.9, 8, 4, 2, 2, 100, None, 5000, 1, 10)
     assert (algo.discount, algo.batch_T, algo.min_steps_learn, algo.replay_size, algo.target_update_interval) == (0.9, 8, 100, 5000, 10)
     assert algo.batch_size == (8 + 2) * 4 and algo.optim_kwargs == dict(eps=1e-3)
+    for cls, n_before in ((DQN, 23), (R2D1, 29)):
+        before = list(inspect.signature(cls).parameters.values())[:n_before]
+        algo = cls(*(p.default for p in before), 3)
+        assert before[-1].name == "ReplayBufferCls" and algo.updates_per_sync == 3 and algo.lr_schedule is None
     assert PPO(0.9, 1e-3, 0.7, 0.02).entropy_loss_coeff == 0.02 and PPO(0.9).value_loss_coeff == 1.0
     assert TD3(50, 20).replay_ratio == 20 and CategoricalDQN(-5, 5, 0.9).discount == 0.9
     for wrong in ("batch_size", "target_update_tau"):

@@ -11,6 +11,7 @@ import torch
 
 from rlpyt.algos.hyperparameters import PRIORITIES, Needs
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
+from rlpyt.algos.schedules import Schedule
 from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all
@@ -119,6 +120,7 @@ class DQN(OffPolicyAlgorithm):
         default_priority: float | None = None,
         ReplayBufferCls: type | None = None,
         updates_per_sync: int = 1,
+        lr_schedule: Schedule | None = None,  # In the base class, it stands before `updates_per_sync`, which may be given by position.
         prefetch_batches: bool = False,
         munchausen: bool = False,
         munchausen_alpha: float = 0.9,

@@ -30,6 +30,7 @@ import itertools
 import multiprocessing
 import os
 import time
+from collections import namedtuple
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -41,7 +42,7 @@ import torch.distributed as dist
 from rlpyt.runners.calibration import set_torch_threads
 from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, tell_restarted
 from rlpyt.runners.group import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
 from rlpyt.runners.record import record_resumed
 from rlpyt.samplers.signals import Semaphore
@@ -65,8 +66,8 @@ ALL = int(np.iinfo(np.int64).max)  # batches
 NICENESS = 15  # Of sampling processes that share processors with training. While both are busy, sampling gets a thirtieth of a processor.
 
 
-class AsyncRlMixin(RunnerMixin):
-    """Makes a runner asynchronous. Put it in front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
+class AsyncRlBase(MinibatchRlBase):
+    """The base of asynchronous runners. Put it in front of a runner: ``class AsyncRl(AsyncRlBase, MinibatchRl)``.
 
     The algorithm must learn from replay, or correct for the age of the policy that acted (Impala, Appo). The sampler must be asynchronous
     (`rlpyt.samplers.async_`). The log interval counts sampled steps, as in other runners. `Iteration` counts calls of `optimize_agent`,
@@ -89,6 +90,7 @@ class AsyncRlMixin(RunnerMixin):
     sampler: AsyncBatchSampler
     sampler_affinities: list[dict]
     _control: Any = None  # The group in which optimizing processes exchange objects, while they train.
+    _evaluation: tuple[Any, ...] = ()  # If the runner evaluates: TrajInfos and seconds of the evaluation of the present row.
     _evaluated: list[torch.Tensor] | None = None  # The parameters that acted in the evaluation of the last row, if best.pkl is kept.
     _eval_pauses_training = False
 
@@ -281,6 +283,7 @@ class AsyncRlMixin(RunnerMixin):
 
     def initialize_logging(self) -> None:
         super().initialize_logging()
+        self._OptInfoCls: Any = namedtuple("OptInfo", self.algo.opt_info_fields)  # type: ignore[misc]
         self.opt_itr = 0  # Number of calls of optimize_agent.
         self.sampler_itr = -1  # The latest batch whose TrajInfos have arrived.
         self.n_copied = 0  # Number of batches in the replay buffer; without replay, of those that are trained on.
@@ -403,8 +406,8 @@ class AsyncRlMixin(RunnerMixin):
                 dist.barrier(group=self._control)  # Others may still read the batch.
             self._release_batch()
         running(self._lines).allow(self._n_allowed())
+        self.store_diagnostics(self.opt_itr, self.sampler_itr, [], opt_info)
         self.opt_itr += 1
-        self.diagnostics.store_opt_info(opt_info)
 
     def _tell_optimizers(self, sampler_itr: int, lag: int = 0) -> None:
         """Let the other optimizing processes train together with this one, or end if `sampler_itr` is -1."""
@@ -469,7 +472,9 @@ class AsyncRlMixin(RunnerMixin):
         with logger.prefix(f"itr #{max(itr, 0)} "):
             if is_batch:
                 self.sampler_itr = self.agent.sampling_itr = itr  # The agent samples in other processes.
-                self.store_batch(itr, [info for report in reports for info in report.traj_infos])
+                traj_infos = [info for report in reports for info in report.traj_infos]
+                self.store_diagnostics(*self._numbers(itr), traj_infos, self._OptInfoCls(*([] for _ in self._OptInfoCls._fields)))
+                self._count_steps(itr)
             is_due = not is_batch or (itr + 1) % self.log_interval_itrs == 0
             if is_due and not (is_cut_short and pause_at() is not None):  # See `finish_interrupted`.
                 infos = [info for evaluation in evaluations for info in evaluation.traj_infos]
@@ -480,8 +485,38 @@ class AsyncRlMixin(RunnerMixin):
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log after batch `itr`."""
-        evaluation: tuple[Any, ...] = (eval_traj_infos, eval_time) if self._eval else ()
-        self.log_diagnostics(itr, *evaluation)
+        self._evaluation = (eval_traj_infos, eval_time) if self._eval else ()
+        self.log_diagnostics(*self._numbers(itr), throttle_time=self.throttled.seconds - self._last_logged[1])
+
+    def log_unfinished_interval(self, itr: int) -> None:
+        """Write a row of the log in the middle of an interval, without evaluation."""
+        self.log_batch(itr, [], 0.0)
+
+    def store_diagnostics(self, itr: int, sampler_itr: int, traj_infos: list, opt_info: Any) -> None:  # type: ignore[override]
+        """Keep results until the next row is logged. This is called for each of the sampler's batches, and for each optimization.
+
+        Args:
+            itr: number of the latest call of `optimize_agent`.
+            sampler_itr: the sampler's latest batch; -1 before the first.
+            traj_infos: the trajectories that ended in batch `sampler_itr`; of an optimization, none.
+            opt_info: the result of `optimize_agent`; of a batch, one with empty lists.
+        """
+        super().store_diagnostics(sampler_itr, traj_infos, opt_info)
+
+    def log_diagnostics(  # type: ignore[override]
+        self, itr: int, sampler_itr: int, throttle_time: float, prefix: str = "Diagnostics/"
+    ) -> None:
+        """Write a row of the log, and a snapshot if the algorithm has begun to learn.
+
+        Args:
+            itr: number of the latest call of `optimize_agent`.
+            sampler_itr: the sampler's latest batch.
+            throttle_time: seconds that optimization has waited since the last row.
+            prefix: of the columns about the run.
+        """
+        with logger.tabular_prefix(prefix):
+            self.record_async(throttle_time)
+        super().log_diagnostics(sampler_itr, *self._evaluation, prefix=prefix)
 
     def after_row(self, row: dict[str, float]) -> None:
         """If the run stops, end sampling after the batches that have begun. These batches are no longer counted."""
@@ -489,17 +524,16 @@ class AsyncRlMixin(RunnerMixin):
         if self.stop_reason is not None:
             self._stop_sampling()
 
-    def record_async(self, eval_time: float) -> None:
-        """Record the columns of asynchronous runs."""
+    def record_async(self, throttle_time: float) -> None:
+        """Record the columns of asynchronous runs; `throttle_time`: seconds that optimization has waited since the last row."""
         now = time.monotonic()
-        last, last_throttled = self._last_logged
-        throttled = self.throttled.seconds
-        seconds = max(now - last, 1e-9)
+        seconds = max(now - self._last_logged[0], 1e-9)
+        eval_time = self._evaluation[1] if self._evaluation else 0.0
         new_steps = self.diagnostics.cum_steps - self.diagnostics._last_steps
         for name, value in (
             ("SamplerIteration", self.sampler_itr),
             ("NonEvalSamplesPerSecond", new_steps / max(seconds - eval_time, 1e-9)),
-            ("OptThrottle", 1 - (throttled - last_throttled) / seconds),
+            ("OptThrottle", 1 - throttle_time / seconds),
             ("ParametersVersion", self.sampler_parameters_version),
         ):
             logger.record_tabular(name, value, detail=True)
@@ -507,10 +541,13 @@ class AsyncRlMixin(RunnerMixin):
             lags, self._lags = self._lags or [np.nan], []
             logger.record_tabular("PolicyLagAverage", float(np.mean(lags)), detail=True)
             logger.record_tabular("PolicyLagMax", max(lags), detail=True)
-        self._last_logged = now, throttled
+        self._last_logged = now, self.throttled.seconds
 
     def _iteration(self, itr: int) -> int:
         return max(self.opt_itr - 1, 0)
+
+    def _numbers(self, itr: int) -> tuple[int, ...]:
+        return self._iteration(itr), itr
 
     @property
     def waiting_seconds(self) -> float:
@@ -518,10 +555,15 @@ class AsyncRlMixin(RunnerMixin):
         return self.throttled.seconds
 
     # Snapshots ------------------------------------------------------------------------------------------------------
-    def get_itr_snapshot(self, itr: int) -> dict:
-        """Return the snapshot with the sampler's iteration and the number of updates."""
-        snapshot = super().get_itr_snapshot(itr)
-        return dict(snapshot, itr=self._iteration(itr), sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
+    def get_itr_snapshot(self, itr: int, sampler_itr: int) -> dict:  # type: ignore[override]
+        """Return the state of the run after call `itr` of `optimize_agent` and batch `sampler_itr`, also with the number of updates."""
+        snapshot = super().get_itr_snapshot(sampler_itr)
+        # Its sampler_itr is -1 before the first batch.
+        return dict(snapshot, itr=itr, sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
+
+    def save_itr_snapshot(self, itr: int, sample_itr: int) -> None:  # type: ignore[override]
+        """Save a snapshot, if one is due after batch `sample_itr` according to the snapshot mode of the log."""
+        super().save_itr_snapshot(sample_itr)
 
     def _only_in_best(self) -> dict[str, Any]:
         """Return the agent that was evaluated, since training has gone on meanwhile."""
@@ -551,37 +593,19 @@ class AsyncRlMixin(RunnerMixin):
         self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
 
 
-class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
-    """Base class of runners that write other rows of the log; they may override `log_batch`."""
+class AsyncRl(AsyncRlBase, MinibatchRl):
+    """Measures performance by the sampled trajectories. Args: see `AsyncRlBase` and `MinibatchRl`."""
 
 
-class AsyncRl(AsyncRlMixin, MinibatchRl):
-    """Measures performance by the sampled trajectories. Args: see `AsyncRlMixin` and `MinibatchRl`."""
-
-    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:  # type: ignore[override]
-        """Write a row of the log."""
-        with logger.tabular_prefix(prefix):
-            self.record_async(0.0)
-        super().log_diagnostics(itr, prefix=prefix)
-
-
-class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
+class AsyncRlEval(AsyncRlBase, MinibatchRlEval):
     """Measures performance by evaluation episodes. The sampling processes play them between batches while training continues.
 
     So when an evaluation is logged, the agent has been trained further than the one that was evaluated. Snapshots and hooks have the newer
     parameters. Only in best.pkl (snapshot_mode="best") do the models that act have those that were evaluated, by the first of several
     sampling processes. The rest of it is that of the other snapshots.
 
-    Args: see `AsyncRlMixin` and `MinibatchRlEval`.
+    Args: see `AsyncRlBase` and `MinibatchRlEval`.
     """
-
-    def log_diagnostics(  # type: ignore[override]
-        self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/"
-    ) -> None:
-        """Write a row of the log."""
-        with logger.tabular_prefix(prefix):
-            self.record_async(eval_time)
-        super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

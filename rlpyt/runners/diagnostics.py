@@ -29,13 +29,11 @@ class Diagnostics:
 
     Args:
         opt_info_fields: names of the results of an optimization.
-        batch_size: environment steps per iteration, all processes together.
         train_batch_size: samples per gradient update, all processes together.
         waiting_seconds: seconds already spent waiting for the start of workers.
     """
 
-    def __init__(self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None, waiting_seconds: float = 0.0) -> None:
-        self.batch_size = batch_size
+    def __init__(self, opt_info_fields: Iterable[str], train_batch_size: int | None, waiting_seconds: float = 0.0) -> None:
         self.train_batch_size = train_batch_size
         self.opt_infos: dict[str, list] = {name: [] for name in opt_info_fields}
         self.new_completed_trajs = 0
@@ -59,16 +57,6 @@ class Diagnostics:
         self._last_time = time.monotonic()
         self._start_time = self._last_time - counters.pop("cum_time")
         vars(self).update(counters)
-
-    def store(self, n_completed_trajs: int, opt_info: Any) -> None:
-        """Count one iteration, and keep its results until the next row is logged."""
-        self.count_batch(n_completed_trajs)
-        self.store_opt_info(opt_info)
-
-    def count_batch(self, n_completed_trajs: int) -> None:
-        """Count one batch of the sampler."""
-        self.cum_steps += self.batch_size
-        self.count_trajs(n_completed_trajs)
 
     def store_opt_info(self, opt_info: Any) -> None:
         """Keep the results of an optimization until the next row is logged."""

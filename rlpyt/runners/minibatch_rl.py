@@ -365,7 +365,6 @@ class MinibatchRlBase(BaseRunner):
     def _new_diagnostics(self) -> Diagnostics:
         return Diagnostics(
             self.algo.opt_info_fields,
-            self.itr_batch_size,
             (CompletedAlgorithm(self.algo).batch_size or 0) * self.world_size,
             self.sampler.waiting_seconds,
         )
@@ -594,7 +593,7 @@ class MinibatchRlBase(BaseRunner):
     def _save(self, itr: int, force: bool = False) -> None:
         if self.snapshots.is_snapshot_due(itr, force):
             record_run(self)  # A subclass's startup() may not have done so.
-            snapshot = partial(self.get_itr_snapshot, itr)
+            snapshot = partial(self.get_itr_snapshot, *self._numbers(itr))
             self.saver.save(self.snapshots, itr, snapshot, self._saved_replay, force, self._score, self._only_in_best())
 
     def _only_in_best(self) -> dict[str, Any]:
@@ -619,17 +618,18 @@ class MinibatchRlBase(BaseRunner):
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Keep the results of iteration `itr` until the next row is logged."""
-        self.store_batch(itr, traj_infos)
+        self._count_steps(itr)
+        self.diagnostics.count_trajs(len(traj_infos))
         self.diagnostics.store_opt_info(opt_info)
-
-    def store_batch(self, itr: int, traj_infos: list) -> None:
-        """Keep the results of the sampler's batch `itr` until the next row is logged."""
-        self.diagnostics.count_batch(len(traj_infos))
         self.progress.update(self.diagnostics.cum_steps)
 
     def _count_steps(self, itr: int) -> None:
-        """Count the environment steps up to batch `itr`, in case an overridden `store_diagnostics` has not."""
+        """Count the environment steps up to batch `itr`; an overridden `store_diagnostics` may not have done so."""
         self.diagnostics.cum_steps = max(self.diagnostics.cum_steps, (itr + 1) * self.itr_batch_size)
+
+    def _numbers(self, itr: int) -> tuple[int, ...]:
+        """Return the numbers that methods for users, such as `get_itr_snapshot`, are given for batch `itr`."""
+        return (itr,)
 
     def _iteration(self, itr: int) -> int:
         """Return the iteration to show in the row of batch `itr`."""
@@ -660,7 +660,7 @@ class MinibatchRlBase(BaseRunner):
             self.after_row(row)
         finally:
             if itr >= self.min_itr_learn - 1:
-                self.save_itr_snapshot(itr)
+                self.save_itr_snapshot(*self._numbers(itr))
         if itr < self.n_itr - 1 and self.stop_reason is None and isinstance(self.pbar, ProgBarCounter):
             self.pbar = ProgBarCounter(self.log_interval_itrs)
 
@@ -766,10 +766,10 @@ class MinibatchRl(MinibatchRlBase):
         traj_infos = infos_from_plain(counters.get("traj_infos"), self.sampler.TrajInfoCls)
         self._traj_infos = deque(traj_infos, maxlen=self.log_traj_window)
 
-    def store_batch(self, itr: int, traj_infos: list) -> None:
-        """Keep the results of the sampler's batch `itr` until the next row is logged."""
+    def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
+        """Keep the results of iteration `itr` until the next row is logged."""
         self._traj_infos.extend(traj_infos[-self.log_traj_window :])
-        super().store_batch(itr, traj_infos)
+        super().store_diagnostics(itr, traj_infos, opt_info)
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:  # type: ignore[override]
         """Write a row of the log."""

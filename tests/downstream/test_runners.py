@@ -9,12 +9,16 @@ import torch
 from envs import CountingEnv
 from users import MyCollector, MySampler
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.base import OptInfo
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlBase, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -254,3 +258,84 @@ def test_the_loggers_variables_are_read_under_their_documented_names():
     assert logger._prefixes == []
     with pytest.raises(AttributeError, match="no attribute '_prefixed'"):
         _ = logger._prefixed
+
+
+class OwnAsyncRl(AsyncRl):
+    """Overrides what the original's asynchronous runners have."""
+
+    def initialize_logging(self):
+        super().initialize_logging()
+        self.seen = []
+
+    def store_diagnostics(self, itr, sampler_itr, traj_infos, opt_info):
+        assert opt_info._fields == self.algo.opt_info_fields
+        self.seen.append((itr, sampler_itr, len(traj_infos), len(opt_info.loss)))
+        super().store_diagnostics(itr, sampler_itr, traj_infos, opt_info)
+
+    def log_diagnostics(self, itr, sampler_itr, throttle_time, prefix="Diagnostics/"):
+        logger.record_tabular("ThrottleTime", throttle_time)
+        logger.record_tabular("Numbers", 1000 * itr + sampler_itr)
+        super().log_diagnostics(itr, sampler_itr, throttle_time, prefix)
+
+    def get_itr_snapshot(self, itr, sampler_itr):
+        return dict(super().get_itr_snapshot(itr, sampler_itr), mine=[itr, sampler_itr])
+
+    def save_itr_snapshot(self, itr, sample_itr):
+        self.saved = itr, sample_itr
+        super().save_itr_snapshot(itr, sample_itr)
+
+
+class OwnAsyncRlEval(AsyncRlEval):
+    def log_diagnostics(self, itr, sampler_itr, throttle_time, prefix="Diagnostics/"):
+        logger.record_tabular("Numbers", 1000 * itr + sampler_itr)
+        super().log_diagnostics(itr, sampler_itr, throttle_time, prefix)
+
+
+def train_async(log_dir, RunnerCls):
+    sampler = AsyncSerialSampler(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=1, eval_max_steps=100)
+    runner = RunnerCls(
+        DQN(min_steps_learn=100, replay_size=1000, batch_size=16, replay_ratio=2),
+        MlpDqnAgent(model_kwargs=dict(hidden_sizes=[8])),
+        sampler,
+        400,
+        dict(optimizer=[dict(set_affinity=False)], sampler=dict(workers_cpus=[0], set_affinity=False)),
+        seed=0,
+        log_interval_steps=200,
+        max_batches_ahead=1,  # So that there are optimizations before sampling ends.
+    )
+    with logger_context(log_dir, 0, "test", snapshot_mode="last", override_prefix=True) as run_dir:
+        runner.train()
+    with open(Path(run_dir, "progress.csv")) as file:
+        return runner, list(csv.DictReader(file)), Path(run_dir)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+def test_the_methods_of_an_asynchronous_runner_are_called_with_the_documented_arguments(tmp_path):
+    runner, rows, run_dir = train_async(tmp_path, OwnAsyncRl)
+    batches = [seen for seen in runner.seen if not seen[3]]
+    optimizations = [seen for seen in runner.seen if seen[3]]
+    assert [sampler_itr for _, sampler_itr, _, _ in batches] == list(range(20))
+    assert [itr for itr, _, _, _ in optimizations] == list(range(runner.opt_itr)) and len(optimizations) > 1
+    assert not any(n_trajs for _, _, n_trajs, _ in optimizations)
+    assert sum(n_trajs for _, _, n_trajs, _ in batches) == int(rows[-1]["Diagnostics/CumCompletedTrajs"]) > 1
+    assert [int(row["Diagnostics/CumSteps"]) for row in rows] == [200, 400]
+    assert [int(row["Numbers"]) for row in rows] == [
+        1000 * int(row["Diagnostics/Iteration"]) + int(row["Diagnostics/SamplerIteration"]) for row in rows
+    ]
+    assert all(float(row["ThrottleTime"]) >= 0 for row in rows)
+    last = int(rows[-1]["Diagnostics/Iteration"]), 19
+    snapshot = snapshot_in(run_dir)
+    assert runner.saved == last == tuple(snapshot["mine"]) == (snapshot["itr"], snapshot["sampler_itr"])
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+def test_the_log_of_an_asynchronous_runner_that_evaluates_is_extended_like_that_of_others(tmp_path):
+    _, rows, _ = train_async(tmp_path, OwnAsyncRlEval)
+    assert [int(row["Numbers"]) % 1000 for row in rows] == [0, 9, 19]
+    assert float(rows[-1]["Diagnostics/TrajsInEval"]) > 0
+
+
+def test_asynchronous_runners_have_one_base():
+    assert issubclass(AsyncRl, AsyncRlBase) and issubclass(AsyncRlEval, AsyncRlBase)

@@ -126,9 +126,8 @@ def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monke
     recorded, now = {}, [100.0]
     monkeypatch.setattr("rlpyt.runners.diagnostics.time.monotonic", lambda: now[0])
     monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", lambda name, value, detail=False: recorded.update({name: value}))
-    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
-    for _ in range(6):
-        diagnostics.count_batch(0)
+    diagnostics = Diagnostics([], train_batch_size=4)
+    diagnostics.cum_steps = 60
     now[0] += 5
     diagnostics.record(itr=5, updates=30, eval_time=3.0, training_pauses=training_pauses)
     assert recorded["StepsPerSecond"] == 60 / seconds and recorded["UpdatesPerSecond"] == 30 / seconds
@@ -138,7 +137,7 @@ def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monke
 def test_seconds_of_replay_are_told_apart_from_those_of_optimization(monkeypatch):
     recorded = {}
     monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", lambda name, value, detail=False: recorded.update({name: value}))
-    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
+    diagnostics = Diagnostics([], train_batch_size=4)
     for sampling, replay, optimization in ((3.0, 1.0, 5.0), (7.0, 4.0, 11.0)):
         diagnostics.sampling.seconds, diagnostics.optimization.seconds = sampling, optimization
         diagnostics.record_times(eval_time=2.0, replay_seconds=replay, waiting_seconds=0.5)

@@ -70,19 +70,25 @@ class SquashedGaussianAgent(QpgAgent):
 
     def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, squashed to `action_squash`."""
-        largest = largest_action(action_space)
-        squash = largest if self.action_squash == AUTO else self.action_squash
+        self.distribution = Gaussian(
+            dim=action_space.shape[0],
+            squash=largest_action(action_space) if self.action_squash == AUTO else self.action_squash,
+            min_std=math.exp(MIN_LOG_STD),
+            max_std=math.exp(MAX_LOG_STD),
+        )
+
+    def check_bounds(self) -> None:
+        """Log a warning if actions do not reach the bounds of the action space, or exceed them.
+
+        Algorithms call this. `initialize` does not, because a subclass may assign another distribution after it.
+        """
+        squash = self.distribution.squash if isinstance(self.distribution, Gaussian) else None
+        largest = largest_action(self.env_spaces.action)
         if squash is not None and not math.isclose(squash, largest, rel_tol=1e-5):
             logger.warn(
                 f"{type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
                 f"environment go to {largest}: action_squash={AUTO!r} takes as many as there are."
             )
-        self.distribution = Gaussian(
-            dim=action_space.shape[0],
-            squash=squash,
-            min_std=math.exp(MIN_LOG_STD),
-            max_std=math.exp(MAX_LOG_STD),
-        )
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
         """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""

@@ -64,6 +64,9 @@ class CompletedQAgent(Completed):
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
         """Take the first iteration of learning. The default ignores it."""
 
+    def check_bounds(self) -> None:
+        """Log a warning if actions do not fit the bounds of the action space. The default does not."""
+
     def joint_q(self) -> AbstractContextManager:
         """Return a context in which the Q-functions may be computed together. The default changes nothing."""
         return nullcontext()

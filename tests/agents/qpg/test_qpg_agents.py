@@ -519,8 +519,10 @@ def test_constructor_arguments_are_attributes(name):
 def test_actions_may_be_squashed_to_the_bounds_of_the_space(name, capsys):
     spaces = EnvSpaces(SPACES.observation, FloatBox(-2.5, 2.5, SPACES.action.shape))
     agent = make(name, spaces, action_squash="auto")
+    agent.check_bounds()
     assert agent.distribution.squash == 2.5 and capsys.readouterr().out == ""
     agent = make(name, spaces)
+    agent.check_bounds()
     assert agent.distribution.squash == 1.0
     assert "those of the environment go to 2.5: action_squash='auto' takes as many as there are." in capsys.readouterr().out
     with pytest.raises(ValueError, match="action_squash='space' is not possible; it must be a finite number above 0, or 'auto', or None."):

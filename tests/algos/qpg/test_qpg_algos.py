@@ -22,6 +22,7 @@ from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.algos.replay import SamplesToBuffer
+from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer, SamplesFromReplayTL, TlUniformReplayBuffer
@@ -740,3 +741,19 @@ def test_names_of_modules():
     assert ddpg.SamplesToBuffer is sac_v.SamplesToBuffer is dqn.SamplesToBuffer is replay.SamplesToBuffer
     assert ddpg.OptInfo._fields == DDPG.opt_info_fields == TD3.opt_info_fields
     assert sac_v.OptInfo._fields == SAC_V.opt_info_fields and sac.OptInfo._fields == SAC.opt_info_fields
+
+
+class OwnBoundsAgent(SacAgent):
+    """Assigns a distribution of its own."""
+
+    def initialize(self, env_spaces, share_memory=False, global_B=1, env_ranks=None):
+        super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
+        self.distribution = Gaussian(dim=A, squash=2.0, min_std=math.exp(-20), max_std=math.exp(2))
+
+
+@pytest.mark.parametrize("AgentCls, is_warned", [(SacAgent, True), (OwnBoundsAgent, False)])
+def test_bounds_of_actions_are_compared_with_those_of_the_final_distribution(AgentCls, is_warned, capsys):
+    agent = AgentCls()
+    agent.initialize(EnvSpaces(SPACES.observation, FloatBox(-2, 2, (A,))))
+    SAC(replay_size=200).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    assert ("its action_squash" in capsys.readouterr().out) == is_warned

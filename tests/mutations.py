@@ -186,8 +186,8 @@ MUTANTS = [
     ),
     Mutant(
         "algos/qpg/sac.py",
-        "mean_of_valid(-self._target_entropy - log_pi.detach(), valid)",
-        "mean_of_valid(self._target_entropy - log_pi.detach(), valid)",
+        "mean_of_valid(-self.target_entropy - log_pi.detach(), valid)",
+        "mean_of_valid(self.target_entropy - log_pi.detach(), valid)",
         "algos/qpg/test_qpg_algos.py",
         "alpha is tuned for the wrong entropy",
     ),

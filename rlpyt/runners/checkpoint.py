@@ -42,7 +42,9 @@ _RUN_FORM = dict(
 _DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts with a key outside of ``run``.
 _OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts that each training process has separately.
 _LONGEST_SETTING = 500  # characters
-_BEFORE_SCHEDULES = dict(entropy_loss_coeff="_entropy_loss_coeff", ratio_clip="_ratio_clip")  # What keeps settings that training changes.
+_GIVEN = dict(  # What keeps settings that training changes.
+    entropy_loss_coeff="_entropy_loss_coeff", ratio_clip="_ratio_clip", target_entropy="_given_target_entropy"
+)
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
 
@@ -98,7 +100,7 @@ def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """Return those arguments of an object's constructor that the object keeps under their names."""
     names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
     values = {name: value for name, value in vars(part).items() if name in names and "state_dict" not in name}
-    for name, attribute in _BEFORE_SCHEDULES.items():  # An algorithm that has trained before.
+    for name, attribute in _GIVEN.items():  # An algorithm that has trained before.
         if name in values and vars(part).get(attribute) is not None:
             values[name] = vars(part)[attribute]
     return {"class": type(part).__name__, **{name: _as_data(values[name], script) for name in sorted(values)}}

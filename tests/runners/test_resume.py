@@ -20,9 +20,12 @@ from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.envs import gym
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
@@ -284,6 +287,19 @@ def test_a_run_can_be_resumed_with_the_algorithm_whose_schedules_it_has_changed(
     with logger_context(str(tmp_path), 0, "test"):
         unstarted(algo).train()
     checkpoint.check_settings(saved, unstarted(algo), "params.pkl")
+
+
+def test_a_run_can_be_resumed_with_the_algorithm_whose_target_entropy_it_has_computed(tmp_path):
+    def runner():
+        sampler = SerialSampler(gym.make, dict(id="Pendulum-v1"), batch_T=2, batch_B=2, max_decorrelation_steps=0)
+        return MinibatchRl(algo=algo, agent=SacAgent(), sampler=sampler, n_steps=16, log_interval_steps=8, seed=1)
+
+    algo = SAC(replay_size=100)
+    saved = checkpoint.settings_of(runner())
+    with logger_context(str(tmp_path), 0, "test"):
+        runner().train()
+    assert algo.target_entropy == -1
+    checkpoint.check_settings(saved, runner(), "params.pkl")
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -195,7 +195,7 @@ class EnsembleSAC(SAC):
 
     def target_entropies(self, samples: Any) -> torch.Tensor | float:
         """Return the entropy for which α is tuned: a number, or [n], one for each sample."""
-        return self._target_entropy
+        return self.target_entropy
 
     def q_and_next_q(self, samples: Any, action: tuple, next_action: tuple) -> tuple[torch.Tensor, torch.Tensor]:
         """Return outputs of the critics at `agent_inputs`, and, without gradient, those for targets at `target_inputs`.
@@ -294,7 +294,6 @@ class DiscreteSAC(EnsembleSAC):
     opt_info_fields = DiscreteOptInfo._fields
     agent_example = "rlpyt.agents.qpg.ensemble_sac_agent.DiscreteSacAgent"
     discrete = True
-    target_entropy: float | str | None
 
     @checked(without=("action_prior", "reparameterize", "n_dropped_quantiles"))
     def __init__(self, *, target_entropy: float | str | None = "auto", **settings: Any) -> None:
@@ -308,7 +307,7 @@ class DiscreteSAC(EnsembleSAC):
     def target_entropies(self, samples: Any) -> torch.Tensor | float:
         """Return the entropy for which α is tuned: for "auto" with masks, [n], that of each observation."""
         observation, *_ = samples.agent_inputs
-        mask = action_mask(observation, self.agent.device) if self.target_entropy == "auto" else None
+        mask = action_mask(observation, self.agent.device) if self._given_target_entropy == "auto" else None
         if mask is None:
             return super().target_entropies(samples)
         n_allowed = mask.sum(dim=-1)

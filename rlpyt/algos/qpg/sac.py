@@ -139,7 +139,7 @@ class SAC(SoftActorCritic):
     Args:
         fixed_alpha: α, the weight of entropy relative to reward; None to tune α.
         target_entropy: policy entropy for which α is tuned. "auto" means minus the number of action components; None leaves α at 1, or at
-            `fixed_alpha`.
+            `fixed_alpha`. If α is tuned, `initialize` assigns the number to the attribute in place of "auto".
 
     Attributes:
         _alpha: α, a tensor.
@@ -150,7 +150,8 @@ class SAC(SoftActorCritic):
     """
 
     fixed_alpha: float | None
-    target_entropy: float | str | None
+    target_entropy: Any  # A number, None or, until `initialize` replaces it, "auto".
+    _given_target_entropy: str | None = None  # "auto", if it has been replaced.
 
     OptInfoCls: Any = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields
@@ -186,8 +187,10 @@ class SAC(SoftActorCritic):
         self.alpha_optimizer = None
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
         if self.fixed_alpha is None and self.target_entropy is not None:
-            auto = self.target_entropy == "auto"
-            self._target_entropy = self.auto_target_entropy() if auto else float(self.target_entropy)
+            was_replaced = self._given_target_entropy is not None and self.target_entropy == self._target_entropy
+            is_auto = self.target_entropy == "auto" or was_replaced
+            self._given_target_entropy = "auto" if is_auto else None
+            self._target_entropy = self.target_entropy = self.auto_target_entropy() if is_auto else float(self.target_entropy)
             self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], self.learning_rate)
 
     def auto_target_entropy(self) -> float:
@@ -268,7 +271,7 @@ class SAC(SoftActorCritic):
 
         alpha_loss = None
         if self.alpha_optimizer is not None:
-            alpha_loss = self._log_alpha * mean_of_valid(-self._target_entropy - log_pi.detach(), valid)
+            alpha_loss = self._log_alpha * mean_of_valid(-self.target_entropy - log_pi.detach(), valid)
         values = (q1, q2, dist_info.mean, dist_info.log_std)
         return (q1_loss, q2_loss, pi_loss, alpha_loss), self.to_log(values, samples)
 

@@ -432,8 +432,25 @@ def test_an_automatic_target_entropy_is_that_of_each_agent():
     algo, _ = make("sac")
     agent = SacAgent()
     agent.initialize(EnvSpaces(FloatBox(-1, 1, (O,)), FloatBox(-1, 1, (5,))))
-    algo.initialize(agent, 10, BatchSpec(T, B), True, dict(EXAMPLES, action=np.zeros(5)))
-    assert algo._target_entropy == -5 and algo.target_entropy == "auto"
+    assert algo.target_entropy == -A
+    arguments = agent, 10, BatchSpec(T, B), True, dict(EXAMPLES, action=np.zeros(5))
+    algo.initialize(*arguments)
+    assert algo.target_entropy == algo._target_entropy == -5
+    algo.target_entropy = -3
+    algo.initialize(*arguments)
+    assert algo.target_entropy == -3
+
+
+def test_a_loss_of_ones_own_reads_the_automatic_target_entropy_as_a_number():
+    class Mine(SAC):
+        def loss(self, samples):
+            losses, values = super().loss(samples)
+            *_, log_pi, _ = self.agent.pi(*samples.agent_inputs)
+            return (*losses[:3], -(self._log_alpha * (log_pi.detach() + self.target_entropy)).mean()), values
+
+    algo, _ = make("sac")
+    algo.__class__ = Mine
+    algo.update(replayed())
 
 
 def test_a_fixed_alpha_is_not_that_of_a_loaded_state():

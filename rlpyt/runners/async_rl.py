@@ -52,6 +52,7 @@ from rlpyt.utils.buffer import cloned, np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.launching.exp_launcher import pause_at
+from rlpyt.utils.left_out import names_left_out
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import read_snapshot
 from rlpyt.utils.misc import many_files
@@ -61,6 +62,8 @@ from rlpyt.utils.seed import env_seed, set_seed
 from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
+
+__getattr__ = names_left_out(__name__)
 
 ALL = int(np.iinfo(np.int64).max)  # batches
 NICENESS = 15  # Of sampling processes that share processors with training. While both are busy, sampling gets a thirtieth of a processor.

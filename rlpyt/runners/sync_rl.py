@@ -39,9 +39,12 @@ from rlpyt.runners.protocols import CompletedSampler
 from rlpyt.samplers.workers import WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
+from rlpyt.utils.left_out import names_left_out
 from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
+
+__getattr__ = names_left_out(__name__)
 
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
 

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.utils.left_out import check_overrides
 from rlpyt.utils.misc import file_of, module_of, name_of
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import check_names, complete_signature
@@ -62,6 +63,7 @@ class Recorded:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         check_names(cls.__init__, cls, kwargs)
+        check_overrides(cls)
         self = super().__new__(cls)
         self._made_with = _as_given(args), _as_given(kwargs)
         return self

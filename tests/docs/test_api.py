@@ -59,6 +59,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.launching.search_status",
     "rlpyt.utils.launching.sweep",
     "rlpyt.utils.lazy",
+    "rlpyt.utils.left_out",
     "rlpyt.utils.logging.store",
     "rlpyt.utils.logging.tabular",
     "rlpyt.utils.logging.writers",

@@ -5,7 +5,10 @@ import sys
 import time
 from collections.abc import Callable
 
+from rlpyt.utils.left_out import names_left_out
 from rlpyt.utils.text import encodable_in
+
+__getattr__ = names_left_out(__name__)
 
 color2num = dict(gray=30, red=31, green=32, yellow=33, blue=34, magenta=35, cyan=36, white=37)
 

@@ -209,6 +209,31 @@ class FrameStorage(Storage):
                 kernels.gather_frames_of_transitions(*self._frames(stack, memory), T_idxs, n_steps, B_idxs, frames[:n], frames[n:], 0, n)
 
 
+class FramesFromBefore:
+    """Reads the frames [T,B,H,W] in memory as if the ``n_frames - 1`` last rows came first, too, so that a stack is a slice of rows.
+
+    ``frames[t : t + n_frames, b]`` is the observation of row t of memory in column b, as long as its episode had begun by then. What is
+    read is a copy.
+
+    Attributes:
+        shape: [T+n_frames-1,B,H,W].
+    """
+
+    def __init__(self, frames: np.ndarray, n_frames: int) -> None:
+        self._frames, self._n_before = frames, n_frames - 1
+        self.shape = (len(frames) + self._n_before, *frames.shape[1:])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows, *others = key if isinstance(key, tuple) else (key,)
+        shifted = np.arange(len(self))[rows] - self._n_before  # Negative rows are the last ones.
+        if isinstance(rows, slice):
+            return self._frames[shifted][(slice(None), *others)]
+        return self._frames[(shifted, *others)]
+
+
 class FrameBufferMixin(BufferMixin):
     """Stores every frame once. Put it in front of an n-step buffer.
 
@@ -229,9 +254,15 @@ class FrameBufferMixin(BufferMixin):
         return self.storage.n_frames
 
     @property
-    def samples_frames(self) -> Any:
-        """Frames [T,B,H,W]; of structures, a structure with the newest frames of images."""
-        return self.samples.observation
+    def samples_frames(self) -> FramesFromBefore:
+        """Frames [T+C-1,B,H,W], the newest of row t of memory in row ``t + C - 1``, for subclasses that read them.
+
+        Raises:
+            ValueError: observations are structures, whose frames are in ``samples.observation`` alone.
+        """
+        if not isinstance(self.samples.observation, np.ndarray):
+            raise ValueError("samples_frames is for observations that are arrays: read samples.observation.")
+        return FramesFromBefore(self.samples.observation, self.n_frames)
 
 
 def _as_bytes(frames: np.ndarray, *leading_dims: int) -> np.ndarray:

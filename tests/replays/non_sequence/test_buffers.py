@@ -392,8 +392,24 @@ def test_draws_without_a_valid_step_say_how_many_are_stored_and_what_to_raise():
         draws.select(1)
 
 
+def test_an_observation_is_a_slice_of_the_frames_in_the_documented_order_of_rows():
+    buffer, _, stream = make(50, 2, 1, 0, True, p_done=0.0)
+    for n_rows in (50, 20):  # The second batch overwrites the first rows.
+        buffer.append_samples(stream.batch(n_rows))
+    frames, n = buffer.samples_frames, buffer.n_frames
+    assert frames.shape == (50 + n - 1, 2, H, W) and len(frames) == 50 + n - 1
+    rows, columns = np.array([0, 1, 10, 19, 30, 49]), np.array([0, 1, 1, 0, 0, 1])
+    observations = buffer.extract_observation(rows, columns)
+    for t, b, observation in zip(rows, columns, observations):
+        if not 19 < t < 20 + n - 1:  # Their older frames are overwritten.
+            assert np.array_equal(frames[t : t + n, b], observation)
+            assert np.array_equal(frames[t : t + n, columns][:, columns == b][:, 0], observation)
+    assert np.array_equal(frames[rows + n - 1, columns], observations[:, -1])
+    assert np.array_equal(frames[-1], frames[49 + n - 1])
+
+
 def test_frame_buffers_store_one_frame_per_step():
     buffer, _, stream = make(50, 2, 1, 0, True, p_done=0.5)
-    assert buffer.samples_frames.shape == (50, 2, H, W)
+    assert buffer.samples.observation.shape == (50, 2, H, W)
     buffer.append_samples(stream.batch(20))
     assert buffer.ends.store[np.arange(1)].shape == (1, H, W)

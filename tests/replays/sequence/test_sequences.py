@@ -173,7 +173,7 @@ def test_structured_observations_and_actions_are_replayed(kind):
 def test_frame_buffers_store_one_frame_per_step(kind):
     game = Game(kind, spare=8)
     game.append(game.T)
-    assert game.buffer.samples_frames.shape == (game.T, game.B, H, W)
+    assert game.buffer.samples.observation.shape == (game.T, game.B, H, W)
     assert game.sample(4).all_observation.shape == (3 + 1, 4, C, H, W)
 
 

@@ -476,7 +476,7 @@ class AsyncRlBase(MinibatchRlBase):
             if is_batch:
                 self.sampler_itr = self.agent.sampling_itr = itr  # The agent samples in other processes.
                 traj_infos = [info for report in reports for info in report.traj_infos]
-                self.store_diagnostics(*self._numbers(itr), traj_infos, self._OptInfoCls(*([] for _ in self._OptInfoCls._fields)))
+                self.store_diagnostics(self._iteration(itr), itr, traj_infos, self._OptInfoCls(*([] for _ in self._OptInfoCls._fields)))
                 self._count_steps(itr)
             is_due = not is_batch or (itr + 1) % self.log_interval_itrs == 0
             if is_due and not (is_cut_short and pause_at() is not None):  # See `finish_interrupted`.
@@ -489,7 +489,7 @@ class AsyncRlBase(MinibatchRlBase):
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log after batch `itr`."""
         self._evaluation = (eval_traj_infos, eval_time) if self._eval else ()
-        self.log_diagnostics(*self._numbers(itr), throttle_time=self.throttled.seconds - self._last_logged[1])
+        self.log_diagnostics(self._iteration(itr), itr, self.throttled.seconds - self._last_logged[1])
 
     def log_unfinished_interval(self, itr: int) -> None:
         """Write a row of the log in the middle of an interval, without evaluation."""
@@ -519,7 +519,7 @@ class AsyncRlBase(MinibatchRlBase):
         """
         with logger.tabular_prefix(prefix):
             self.record_async(throttle_time)
-        super().log_diagnostics(sampler_itr, *self._evaluation, prefix=prefix)
+        super().log_diagnostics(sampler_itr, *self._evaluation, prefix=prefix)  # type: ignore[misc]
 
     def after_row(self, row: dict[str, float]) -> None:
         """If the run stops, end sampling after the batches that have begun. These batches are no longer counted."""
@@ -596,11 +596,11 @@ class AsyncRlBase(MinibatchRlBase):
         self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
 
 
-class AsyncRl(AsyncRlBase, MinibatchRl):
+class AsyncRl(AsyncRlBase, MinibatchRl):  # type: ignore[misc]
     """Measures performance by the sampled trajectories. Args: see `AsyncRlBase` and `MinibatchRl`."""
 
 
-class AsyncRlEval(AsyncRlBase, MinibatchRlEval):
+class AsyncRlEval(AsyncRlBase, MinibatchRlEval):  # type: ignore[misc]
     """Measures performance by evaluation episodes. The sampling processes play them between batches while training continues.
 
     So when an evaluation is logged, the agent has been trained further than the one that was evaluated. Snapshots and hooks have the newer

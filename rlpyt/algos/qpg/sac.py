@@ -152,6 +152,7 @@ class SAC(SoftActorCritic):
     fixed_alpha: float | None
     target_entropy: Any  # A number, None or, until `initialize` replaces it, "auto".
     _given_target_entropy: str | None = None  # "auto", if it has been replaced.
+    _target_entropy: float
 
     OptInfoCls: Any = OptInfo
     opt_info_fields: tuple[str, ...] = OptInfo._fields

@@ -448,8 +448,8 @@ MUTANTS = [
     ),
     Mutant(
         "runners/minibatch_rl.py",
-        "if itr >= self.min_itr_learn - 1:\n                self.save_itr_snapshot(itr)",
-        "if itr >= self.min_itr_learn:\n                self.save_itr_snapshot(itr)",
+        "if itr >= self.min_itr_learn - 1:\n                self.save_itr_snapshot(*self._numbers(itr))",
+        "if itr >= self.min_itr_learn:\n                self.save_itr_snapshot(*self._numbers(itr))",
         "runners/test_minibatch_rl.py runners/test_resume.py",
         "the first snapshot is left out",
     ),

@@ -28,6 +28,8 @@ RUNS = [  # runner, configuration, sampler instead of its own
     (MinibatchRl, "pendulum ddpg", None),
     (MinibatchRlEval, "pendulum td3", None),
     (MinibatchRl, "pendulum sac", None),
+    (MinibatchRl, "pendulum_without_velocities sac_lstm", None),
+    (MinibatchRl, "pendulum_without_velocities td3_lstm", None),
     (MinibatchRl, "pendulum tqc", None),
     (MinibatchRl, "cartpole sac", None),
     (MinibatchRlEval, "mujoco_sac_v sac_1M_serial", None),

@@ -92,5 +92,5 @@ def test_the_page_translates_names_as_error_messages_do(row):
 
 
 def test_the_page_has_the_names_that_error_messages_translate():
-    variants = {"minibatch_size", "n_workers", "num_workers"}  # Of older versions, and of neither.
+    variants = {"n_workers", "num_workers"}  # Of older versions, and of none.
     assert {setting for setting in NAMES_ELSEWHERE if not re.search(rf"\b{setting}\b", COMING_FROM)} == variants

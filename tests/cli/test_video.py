@@ -56,6 +56,7 @@ def test_an_atari_game_becomes_an_mp4_of_the_emulators_screens(trained, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
 
 
+@full
 def test_and_a_gif(trained, tmp_path, rlpyt):
     run_dir = trained("atari_dqn", "dqn", *HORIZON)
     code, _, err = rlpyt("video", run_dir, "--out", tmp_path / "a.gif", "--scale", "1", "--fps", "25")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, start
 from streams import KINDS, Game
+from tiers import thinned
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -450,7 +451,9 @@ def append_all(replay, n):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("ReplayCls,method", [(AsyncOwnReplay, "fork"), (AsyncOwnPrioritizedReplay, "spawn")])
+@pytest.mark.parametrize(
+    "ReplayCls,method", thinned([(AsyncOwnReplay, "fork"), (AsyncOwnPrioritizedReplay, "spawn")], quick=[(AsyncOwnReplay, "fork")])
+)
 def test_processes_share_a_buffer_of_ones_own_behind_the_mixin(ReplayCls, method):
     replay = ReplayCls(example=example_of_steps(), size=10 * B, B=B)
     process = mp.get_context(method).Process(target=append_all, args=(replay, 3))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import full
 
 import rlpyt
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -117,6 +118,7 @@ def test_scripts_in_the_package_are_commands_wherever_it_is_installed(tmp_path):
     assert [_is_command(Script(str(file))) for file in (package / "cli" / "launched" / "train.py", tmp_path / "train.py")] == [True, False]
 
 
+@full
 def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path, head_of_rlpyt):
     (tmp_path / "script.py").write_text(
         f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom test_record import trained, runner\n"

@@ -446,7 +446,10 @@ def make_counting():
     return GymEnvWrapper(Counting())
 
 
-@pytest.mark.parametrize("CollectorCls, batch_T", [(CpuResetCollector, 20), (CpuWaitResetCollector, 20), (CpuWaitResetCollector, 40)])
+@pytest.mark.parametrize(
+    "CollectorCls, batch_T",
+    thinned([(CpuResetCollector, 20), (CpuWaitResetCollector, 20), (CpuWaitResetCollector, 40)], quick=[(CpuWaitResetCollector, 20)]),
+)
 def test_each_step_of_an_episode_is_trained_on_about_as_often_as_any_other(CollectorCls, batch_T):
     agent = SacLstmAgent(model_kwargs=SMALL, q_model_kwargs=SMALL)
     sampler = SerialSampler(make_counting, {}, batch_T=batch_T, batch_B=4, CollectorCls=CollectorCls, max_decorrelation_steps=0)

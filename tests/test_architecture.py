@@ -1,4 +1,6 @@
-"""Packages import only what stands below them, a class gets its behaviour from one base, and few places ask what objects have."""
+"""Packages import only what stands below them, a class gets its behaviour from one base, few places ask what objects have, and no module
+imports private names of another.
+"""
 
 import ast
 import inspect
@@ -182,3 +184,19 @@ def test_few_places_ask_whether_an_object_has_an_attribute():
 
 def test_questions_are_found_in_expressions_and_definitions():
     assert questions("hasattr(a, 'b')\ndef f():\n    return [getattr(a, 'b', None), getattr(a, 'b'), a.getattr(1, 2, 3)]") == [1, 3]
+
+
+def private_names(source):
+    """The private names that a piece of source imports from other modules of rlpyt."""
+    froms = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in froms if node.level or (node.module or "").startswith("rlpyt") for alias in node.names]
+    return [name for name in names if name.startswith("_") and not name.startswith("__")]
+
+
+def test_no_module_imports_the_private_names_of_another():
+    found = {str(path.relative_to(ROOT)): names for path in sorted(ROOT.rglob("*.py")) if (names := private_names(path.read_text()))}
+    assert not found, f"What two modules use is public, or belongs into one of them: {found}"
+
+
+def test_private_names_are_found_wherever_they_are_imported():
+    assert private_names("from rlpyt.a import _b, c\ndef f():\n    from .d import _e\n    from os import _exit") == ["_b", "_e"]

@@ -36,13 +36,13 @@ from rlpyt.envs.base import (
     write_observation,
 )
 from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
-from rlpyt.envs.gym import GymEnvWrapper, _accepts
+from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, checked_step
 from rlpyt.envs.state import complete_state, set_state
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.collections import field_of, fields_of
-from rlpyt.utils.misc import has_all
+from rlpyt.utils.misc import has_all, may_take_keyword
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env, seed_method
 
@@ -124,7 +124,7 @@ def seeds_itself(env: Any) -> bool:
     """Return whether an environment defines how to seed itself; the method of the base class seeds only the spaces."""
     inner = unwrapped(env)
     if isinstance(inner, gymnasium.Env):
-        return _accepts(inner.reset, "seed")
+        return may_take_keyword(inner.reset, "seed")
     method: Any = seed_method(type(inner))
     return method not in (None, Env.seed, Environment.seed, Wrapper.seed)
 

@@ -57,7 +57,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
     left_out = CompletedEnv(env).watch_info()
     try:
-        _check_spaces(env)
+        check_spaces(env)
         for plain, advice in ((True, SEED_ADVICE), (True, PAST_ADVICE), (False, "")):
             if advice == PAST_ADVICE:
                 _play(env, seed + 1)
@@ -94,7 +94,8 @@ def _play(env: Any, seed: int, n_steps: int = 20) -> None:
             observation = env.reset()
 
 
-def _check_spaces(env: Any) -> None:
+def check_spaces(env: Any) -> None:
+    """Assert that an environment, or a vector of them, has its spaces and its horizon in the documented forms."""
     assert env.spaces.observation is env.observation_space, "spaces.observation must be the observation_space."
     assert env.spaces.action is env.action_space, "spaces.action must be the action_space."
     horizon = horizon_of(env)
@@ -102,13 +103,13 @@ def _check_spaces(env: Any) -> None:
     for name, space in (("observation", env.observation_space), ("action", env.action_space)):
         sample, null = space.sample(), space.null_value()
         assert space.contains(sample), f"{name}_space.contains() must be True for its own sample {sample!r}."
-        _check_same_form(f"{name}_space.null_value()", null, sample)
+        check_same_form(f"{name}_space.null_value()", null, sample)
 
 
 def _check_equal_samples(env: Any, twin: Any) -> None:
     for name, space, twin_space in zip(env.spaces._fields, env.spaces, twin.spaces):
         samples, twin_samples = [[s.sample() for _ in range(3)] for s in (space, twin_space)]
-        assert _equal(samples, twin_samples), f"After seed(), the {name} spaces of two environments must sample alike."
+        assert are_equal(samples, twin_samples), f"After seed(), the {name} spaces of two environments must sample alike."
 
 
 def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) -> None:
@@ -131,7 +132,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
     observation = first_observation = reset("")
     t_episode = 0
     for t in range(n_steps):
-        action = _extreme_action(env.action_space) if t % 2 else env.action_space.sample()
+        action = extreme_action(env.action_space) if t % 2 else env.action_space.sample()
         action = allowed_action(env.action_space, action, observation)
         action_before = map_structure(np.array, action)
         outcome = env.step(action)
@@ -150,7 +151,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
         first_info = info if first_info is None else first_info
         _check_info(info, first_info, before)
         traj_done = _check_end(env, bool(done), info, t_episode, before)
-        assert _equal(action, action_before), f"step() changed the action it was given {before}."
+        assert are_equal(action, action_before), f"step() changed the action it was given {before}."
 
         out, around = _rows_like(observation)
         twin_outcome = step_into(action, out)
@@ -158,7 +159,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
             f"step_into() must return (reward, done, env_info), got {twin_outcome!r}."
         )
         rule, name = ("", "step()") if plain else (", and step_into() those of step()", "step_into()")
-        assert _equal(tuple(twin_outcome), (reward, done, info)), (
+        assert are_equal(tuple(twin_outcome), (reward, done, info)), (
             f"Equal seeds and actions must give equal results{rule}: {before} step() returned {(reward, done, info)} and {name} in a "
             f"second environment {tuple(twin_outcome)}.{advice and ' '}{advice}"
         )
@@ -194,7 +195,7 @@ def _plain_methods(env: Any) -> tuple[Callable, Callable]:
     return step_into, lambda observation_out: write_observation(env.reset(), observation_out)
 
 
-def _extreme_action(space: Any) -> Any:
+def extreme_action(space: Any) -> Any:
     """Return an action like those of an unbounded policy after clipping: its numbers often lie on the bounds of their space.
 
     Discrete parts are samples of the space. If the space cannot clip, the whole action is a sample.
@@ -216,23 +217,23 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
     assert env.observation_space.contains(observation), (
         f"The observation of {where} must be in the observation_space {env.observation_space!r}, got {observation!r}."
     )
-    for path, leaf in _arrays(observation, "observation"):
+    for path, leaf in named_arrays(observation, "observation"):
         assert leaf.dtype.kind not in "fc" or np.isfinite(leaf).all(), f"The {path} of {where} must be finite, got {leaf!r}."
-    _check_same_form(f"observation of {where}", observation, first)
+    check_same_form(f"observation of {where}", observation, first)
     sample = env.observation_space.null_value()
-    _check_same_form(f"observation of {where}", observation, sample)
+    check_same_form(f"observation of {where}", observation, sample)
 
 
 def _check_info(info: Any, first_info: Any, before: str) -> None:
     assert isinstance(info, tuple) and fields_of(info) is not None, f"env_info {before} must be a namedtuple, got {info!r}."
-    _check_same_form(f"env_info {before}", info, first_info)
-    for path, leaf in _arrays(info, "env_info"):
+    check_same_form(f"env_info {before}", info, first_info)
+    for path, leaf in named_arrays(info, "env_info"):
         assert leaf.dtype.kind in "biufc", f"{path} {before} must be a number or an array of numbers, got dtype {leaf.dtype}."
 
 
-def _check_same_form(name: str, value: Any, example: Any) -> None:
+def check_same_form(name: str, value: Any, example: Any) -> None:
     """Assert that two structures have the same fields, shapes and dtypes."""
-    form, expected = ([(path, leaf.shape, leaf.dtype) for path, leaf in _arrays(v, "")] for v in (value, example))
+    form, expected = ([(path, leaf.shape, leaf.dtype) for path, leaf in named_arrays(v, "")] for v in (value, example))
     for (path, shape, dtype), (path_0, shape_0, dtype_0) in zip(form, expected):
         assert path == path_0, f"{name} must have the field {path_0!r}, has {path!r}."
         assert shape == shape_0, f"{name}{path} must have shape {shape_0}, has {shape}."
@@ -242,7 +243,7 @@ def _check_same_form(name: str, value: Any, example: Any) -> None:
 
 def _check_seed(advice: str, what: str, observation: Any, twin_observation: Any, around: Any) -> None:
     """Assert that two environments with the same seed and actions returned the same observation."""
-    assert _equal(observation, twin_observation), (
+    assert are_equal(observation, twin_observation), (
         f"Equal seeds and actions must give equal episodes, but two environments differ in {what}: "
         f"{_difference(observation, twin_observation)}. {advice}"
     )
@@ -250,11 +251,11 @@ def _check_seed(advice: str, what: str, observation: Any, twin_observation: Any,
 
 def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
     """Assert that `out` holds `observation`, and that the rows beside it are unchanged."""
-    assert _equal(observation, out), (
+    assert are_equal(observation, out), (
         f"{what}: step_into() and reset_into() must write what step() and reset() return after equal seeds and actions: "
         f"{_difference(out, observation)}."
     )
-    for path, rows in _arrays(around, "observation"):
+    for path, rows in named_arrays(around, "observation"):
         bytes_ = np.ascontiguousarray(rows[::2]).view(np.uint8)
         assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: step_into() or reset_into() wrote beyond the row it was given, in {path}."
 
@@ -278,20 +279,21 @@ def _rows_like(observation: Any) -> tuple[Any, Any]:
 
 def _difference(x: Any, y: Any) -> str:
     """Return the first difference between two structures of equal form, such as "observation[2] is 0.5 and 0.7"."""
-    for (path, a), (_, b) in zip(_arrays(x, "observation"), _arrays(y, "observation")):
+    for (path, a), (_, b) in zip(named_arrays(x, "observation"), named_arrays(y, "observation")):
         for index in np.argwhere(np.atleast_1d(a != b)):
             where = path + "".join(f"[{i}]" for i in index) if a.ndim else path
             return f"{where} is {np.atleast_1d(a)[tuple(index)]} and {np.atleast_1d(b)[tuple(index)]}"
     return "they have another form"
 
 
-def _arrays(structure: Any, name: str) -> list[tuple[str, np.ndarray]]:
+def named_arrays(structure: Any, name: str) -> list[tuple[str, np.ndarray]]:
+    """Return the leaves of a structure as arrays, each with its path, which begins with `name`."""
     return [(path, np.asarray(leaf)) for path, leaf in named_leaves(structure, name)]
 
 
-def _equal(x: Any, y: Any) -> bool:
+def are_equal(x: Any, y: Any) -> bool:
     """Return whether two structures hold the same numbers; NaN equals NaN."""
     if isinstance(x, (tuple, list)):
-        return len(x) == len(y) and all(_equal(a, b) for a, b in zip(tuple(x), tuple(y)))
+        return len(x) == len(y) and all(are_equal(a, b) for a, b in zip(tuple(x), tuple(y)))
     x, y = np.asarray(x), np.asarray(y)
     return x.shape == y.shape and bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc" and y.dtype.kind in "fc"))

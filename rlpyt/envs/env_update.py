@@ -16,12 +16,12 @@ constructor (class or function)     its result; the old one is closed
 from __future__ import annotations
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from rlpyt.envs.base import close_env, unwrapped
+from rlpyt.utils.misc import n_required
 from rlpyt.utils.seed import seed_env, unseedable_in
 
 
@@ -111,7 +111,7 @@ class SetTaskUpdate(EnvUpdate):
             inner = self._env_type()
         inner.set_task(self._task)
         if self._wrapper_constructor is not None:
-            takes_task = _n_arguments(self._wrapper_constructor) >= 2
+            takes_task = n_required(self._wrapper_constructor) >= 2
             return self._wrapper_constructor(inner, self._task) if takes_task else self._wrapper_constructor(inner)
         return inner if is_new else old_env
 
@@ -238,15 +238,3 @@ def _is_env(value: Any) -> bool:
     from rlpyt.envs.adapters import is_env
 
     return is_env(value)
-
-
-def _n_arguments(function: Callable) -> int:
-    """Return how many positional arguments a callable requires; a class's constructor without ``self``."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # Some built-in functions have no signature.
-        return 1
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 2
-    return sum(1 for p in positional if p.default is p.empty)

@@ -7,7 +7,6 @@ work without gym. Only `make` imports gymnasium.
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.spaces.masked import allowed_action, is_masked
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
-from rlpyt.utils.misc import module_of
+from rlpyt.utils.misc import may_take_keyword, module_of
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.seed import seed_method
 from rlpyt.utils.structures import field_names
@@ -205,7 +204,7 @@ class GymEnvWrapper(Wrapper, Env):
             space.seed(space_seed)  # The environment may sample from its original spaces.
         if self._is_classic and callable(classic_seed := seed_method(self.env)):
             classic_seed(seed)
-        elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
+        elif all(may_take_keyword(env.reset, "seed") for env in wrapper_chain(self.env)):
             self._seed = seed
         else:
             warnings.warn(
@@ -529,11 +528,6 @@ def _is_numeric(value: Any) -> bool:
         return np.asarray(value).dtype.kind in "biufc"
     except ValueError:  # nested lists of different lengths
         return False
-
-
-def _accepts(function: Callable, argument: str) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def __getattr__(name: str) -> Any:

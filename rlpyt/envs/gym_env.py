@@ -11,9 +11,9 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedSpec, as_flag, as_number, forwarded_attribute, time_limit_of, wrapper_chain
 from rlpyt.envs.environment import CountingEnvironment
-from rlpyt.envs.gym import _accepts, infill_info, make_gym
+from rlpyt.envs.gym import infill_info, make_gym
 from rlpyt.envs.specs import EnvStep, StepType, checked_reset
-from rlpyt.utils.misc import attributes
+from rlpyt.utils.misc import attributes, may_take_keyword
 from rlpyt.utils.seed import seed_method
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # Keys of every env_info: whether the episode timed out.
@@ -160,7 +160,7 @@ class GymEnv(CountingEnvironment):
     def seed(self, seed: int) -> None:
         """Seed the spaces and the environment, by ``reset(seed=seed)`` at the next reset, or else by its method ``seed``."""
         super().seed(seed)
-        if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
+        if all(may_take_keyword(layer.reset, "seed") for layer in wrapper_chain(self.env)):
             self._seed = seed
         elif callable(own := seed_method(self.env)):
             own(seed)

@@ -20,11 +20,11 @@ from rlpyt.envs.contract import (
     PAST_ADVICE,
     SEED_ADVICE,
     SENTINEL_BYTE,
-    _arrays,
-    _check_same_form,
-    _check_spaces,
-    _equal,
-    _extreme_action,
+    are_equal,
+    check_same_form,
+    check_spaces,
+    extreme_action,
+    named_arrays,
 )
 from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnvs, VectorStep
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
@@ -52,7 +52,7 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
         vector = vectors[0]
         assert vector.autoreset_mode in AUTORESET_MODES, f"autoreset_mode must be one of {AUTORESET_MODES}, got {vector.autoreset_mode!r}."
         assert vector.autoreset_mode != DISABLED or vector.resets_some, "A DISABLED vector must be able to reset some environments."
-        _check_spaces(vector)
+        check_spaces(vector)
         for advice in (SEED_ADVICE, PAST_ADVICE):
             if advice == PAST_ADVICE:
                 _play(vector, [seed + 1 + i for i in range(n)])
@@ -86,7 +86,7 @@ class _Watched:
             leaf.reshape(-1).view(np.uint8)[:] = SENTINEL_BYTE
 
     def _check_around(self, name: str) -> None:
-        for path, leaf in _arrays(self._around, "observation"):
+        for path, leaf in named_arrays(self._around, "observation"):
             beside = np.ascontiguousarray(leaf[[0, -1]]).view(np.uint8)
             assert (beside == SENTINEL_BYTE).all(), f"{name} wrote beyond the rows it was given, in {path}."
             for i, row in enumerate(leaf[1:-1]):
@@ -103,7 +103,7 @@ class _Watched:
         mask = which.copy()
         self.vector.reset_into(self.out, mask)
         self._check_around("reset_into()")
-        assert _equal(buffer_func(self.out, lambda x: x[~which]), buffer_func(before, lambda x: x[~which])), (
+        assert are_equal(buffer_func(self.out, lambda x: x[~which]), buffer_func(before, lambda x: x[~which])), (
             f"reset_into() must write only the rows of its mask, {which}."
         )
 
@@ -144,11 +144,11 @@ def _check_steps(pair: list[_Watched], n_steps: int, advice: str) -> None:
         before = f"at step {t}"
         actions = buffer_from_example(space.null_value(), (n,), share_memory=False)
         for i in range(n):
-            actions[i] = _extreme_action(space) if t % 2 else space.sample()
+            actions[i] = extreme_action(space) if t % 2 else space.sample()
         unchanged = buffer_func(actions, np.copy)
         for each in pair:
             each.take_step(actions)
-            assert _equal(actions, unchanged), f"step_into() changed the actions it was given {before}."
+            assert are_equal(actions, unchanged), f"step_into() changed the actions it was given {before}."
         step = watched.step
         for name in _PARTS:
             part = np.asarray(getattr(step, name))
@@ -162,7 +162,7 @@ def _check_steps(pair: list[_Watched], n_steps: int, advice: str) -> None:
         _check_twin(watched.out, twin.out, f"step {before}", advice)
         for name in (*_PARTS, "infos"):
             ours, theirs = (_rows(getattr(each.step, name), ~blank) for each in pair)
-            assert ours is theirs is None or _equal(ours, theirs), (
+            assert ours is theirs is None or are_equal(ours, theirs), (
                 f"Equal seeds and actions must give equal results: {before} {name} was {ours}, and in a second vector {theirs}. {advice}"
             )
         ended = (np.asarray(step.terminated) | np.asarray(step.truncated)) & ~blank
@@ -171,7 +171,7 @@ def _check_steps(pair: list[_Watched], n_steps: int, advice: str) -> None:
         if mode == SAME_STEP and ended.any():
             final = step.final_observation
             assert final is not None, f"A SAME_STEP vector must return final_observation where an episode ends, as {before}."
-            _check_same_form("final_observation", _rows(final, ended), _rows(watched.out, ended))
+            check_same_form("final_observation", _rows(final, ended), _rows(watched.out, ended))
             _check_observations(vector, _rows(final, ended), f"final_observation {before}")
         lengths[ended] = 0
         blank = ended if mode == NEXT_STEP else np.zeros(n, bool)
@@ -202,7 +202,7 @@ def _check_ready(vector: Any, twin: Any) -> None:
     for some, step, rows in ((first[0], first[1], out[:1]), (rest[0], rest[1], out[1:])):
         for name, got in (("observation", rows), *((name, getattr(step, name)) for name in (*_PARTS, "infos"))):
             theirs = _rows(expected if name == "observation" else getattr(result, name), some)
-            assert got is theirs is None or _equal(got, theirs), (
+            assert got is theirs is None or are_equal(got, theirs), (
                 f"receive() must lead where step_into() does: {name} of environments {some} was {got}, and with step_into() {theirs}."
             )
 
@@ -211,15 +211,15 @@ def _check_observations(vector: Any, observations: Any, where: str) -> None:
     space, null = vector.observation_space, vector.observation_space.null_value()
     for i in range(len(buffer_leaves(observations)[0])):
         observation = buffer_func(observations, lambda x, i=i: x[i])
-        for path, leaf in _arrays(observation, "observation"):
+        for path, leaf in named_arrays(observation, "observation"):
             assert leaf.dtype.kind not in "fc" or np.isfinite(leaf).all(), f"The {path} of {where} must be finite, got {leaf!r}."
-        _check_same_form(f"observation of {where}", observation, null)
+        check_same_form(f"observation of {where}", observation, null)
         plain = type(null)(*observation) if isinstance(null, tuple) else observation
         assert space.contains(plain), f"The observation of {where} must be in the observation_space {space!r}, got {observation!r}."
 
 
 def _check_twin(observations: Any, others: Any, what: str, advice: str) -> None:
-    assert _equal(observations, others), (
+    assert are_equal(observations, others), (
         f"Equal seeds and actions must give equal episodes, but two vectors differ in their observations of {what}. {advice}"
     )
 
@@ -229,8 +229,8 @@ def _check_infos(infos: Any, first: Any, n: int, before: str) -> None:
         assert first is None, f"infos {before} is None, but was a namedtuple at the first step."
         return
     assert fields_of(infos) is not None, f"infos {before} must be a namedtuple or None, got {infos!r}."
-    _check_same_form(f"infos {before}", infos, first)
-    for path, leaf in _arrays(infos, "infos"):
+    check_same_form(f"infos {before}", infos, first)
+    for path, leaf in named_arrays(infos, "infos"):
         assert leaf.shape[:1] == (n,) and leaf.dtype.kind in "biufc", f"{path} {before} must be numbers [{n},...], got {leaf!r}."
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv
 from rlpyt.envs.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
-from rlpyt.utils.misc import takes_keyword
+from rlpyt.utils.misc import n_required, takes_keyword
 from rlpyt.utils.seed import seed_env
 from rlpyt.utils.settings import checked, has, list_of, one_of
 
@@ -221,11 +221,10 @@ class _ClassWrapper:
         self.index, self.n_classes, self.wrapper, self.onehot = index, n_classes, wrapper, onehot
 
     def __call__(self, env: Any, task: Any) -> Any:
-        from rlpyt.envs.env_update import _n_arguments
         from rlpyt.envs.multitask import TaskNameWrapper, TaskOnehotWrapper
 
         if self.wrapper is not None:
-            env = self.wrapper(env, task) if _n_arguments(self.wrapper) >= 2 else self.wrapper(env)
+            env = self.wrapper(env, task) if n_required(self.wrapper) >= 2 else self.wrapper(env)
         env = TaskNameWrapper(env, task_name=task.env_name, task_id=self.index)
         return TaskOnehotWrapper(env, self.index, self.n_classes) if self.onehot else env
 

@@ -45,7 +45,7 @@ def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
         A new array [*lead, *rest].
     """
     indexes = np.asarray(indexes)
-    _check_same_lead(indexes.shape, array.shape)
+    check_same_lead(indexes.shape, array.shape)
     n_lead = indexes.ndim
     flat = array.reshape((indexes.size,) + array.shape[n_lead:])  # [prod(lead), n, *rest]
     selected = flat[np.arange(indexes.size), indexes.reshape(-1)]
@@ -96,7 +96,8 @@ def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int
     return T, B, array.shape[n_lead:], n_lead == 2, n_lead >= 1
 
 
-def _check_same_lead(lead: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def check_same_lead(lead: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `shape` begins with the shape `lead` of indexes, and has at least one more dimension."""
     if tuple(shape[: len(lead)]) != tuple(lead) or len(shape) <= len(lead):
         raise ValueError(
             f"indexes of shape {tuple(lead)} cannot select from shape {tuple(shape)}: "

@@ -81,6 +81,12 @@ def takes_keyword(function: Callable, name: str) -> bool:
     return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
+def may_take_keyword(function: Callable, name: str) -> bool:
+    """Return whether a callable has a parameter of this name, or ``**kwargs``, which it may pass on to one that has."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
 def has_all(thing: Any, *names: str) -> bool:
     """Return whether an object has all attributes of an interface, and may therefore be used as one."""
     return all(hasattr(thing, name) for name in names)
@@ -111,6 +117,17 @@ def accepts(function: Callable, n: int) -> bool:
         except TypeError:
             return False
     return True
+
+
+def n_required(function: Callable) -> int:
+    """Return how many positional arguments a callable requires: 2 or more for ``*args``, and 1 if its signature is not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
+        return 1
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 2
+    return sum(p.default is p.empty for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
 def is_of_rlpyt(*definitions: Any) -> bool:

@@ -54,7 +54,7 @@ def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUM
         ImportError: matplotlib is not installed.
         ValueError: progress.csv has no such column.
     """
-    make_figure = _figure_maker()
+    make_figure = figure_maker()
     run_dir = Path(run_dir)
     columns = read_columns(run_dir / "progress.csv")
     x, y = find_column(columns, x), find_column(columns, *((y,) if y else RETURN_COLUMNS))
@@ -73,10 +73,10 @@ def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUM
         axes.fill_between(xs, values(low), values(high), color=color, alpha=0.2, lw=0, label=band_label)
         axes.legend(frameon=False, loc="best")
     if not shown:
-        axes.text(0.5, 0.5, f"no values of {_literal(y)} yet", ha="center", transform=axes.transAxes, color="gray")
-    axes.set_title(_literal(_run_name(run_dir)))
+        axes.text(0.5, 0.5, f"no values of {literal(y)} yet", ha="center", transform=axes.transAxes, color="gray")
+    axes.set_title(literal(_run_name(run_dir)))
     _finish_axes(axes, x, y)
-    return _save(figure, Path(path or run_dir / "learning_curve.png"))
+    return save_figure(figure, Path(path or run_dir / "learning_curve.png"))
 
 
 def plot_learning_curves(
@@ -120,8 +120,8 @@ def plot_learning_curves(
 
     if statistic not in STATISTICS:
         raise ValueError(f"statistic={statistic!r} is unknown: choose one of {', '.join(STATISTICS)}.")
-    paths = _picture_paths(path)
-    make_figure = _figure_maker()
+    paths = picture_paths(path)
+    make_figure = figure_maker()
     tables = {run_dir: read_columns(run_dir / "progress.csv") for run_dir in find_runs(dirs)}
     names = list(dict.fromkeys(column for table in tables.values() for column in table))
     begun = [table for table in tables.values() if table]
@@ -146,20 +146,20 @@ def plot_learning_curves(
                 continue
             xs, values = on_common_grid(curves)
             band = bootstrap(values, STATISTICS[statistic], n_resamples, confidence)
-            label = f"{_literal(group)} (n={len(curves)})" if largest > 1 else _literal(group)
+            label = f"{literal(group)} (n={len(curves)})" if largest > 1 else literal(group)
             handles.setdefault(group, _draw_band(axes, xs, band, color, label))
         _finish_axes(axes, x, find_column(names, key))
         if not axes.lines:
-            axes.text(0.5, 0.5, f"no values of {_literal(key)} yet", ha="center", transform=axes.transAxes, color="gray")
+            axes.text(0.5, 0.5, f"no values of {literal(key)} yet", ha="center", transform=axes.transAxes, color="gray")
     for axes in panels[:-1]:
         axes.set_xlabel("")
-    figure.suptitle(title if title is not None else _literal(_common_name(list(tables))), fontsize=12)
+    figure.suptitle(title if title is not None else literal(_common_name(list(tables))), fontsize=12)
     if largest > 1:
         what = f"{statistic} over runs (n); bands: {confidence:.0%} bootstrap intervals, {n_resamples:,} resamples"
         panels[0].set_title(what, fontsize=8, color="0.4", loc="left")
     if len(groups) > 1 or largest > 1:
         _add_legend(figure, handles)
-    return [_save(figure, each) for each in paths]
+    return [save_figure(figure, each) for each in paths]
 
 
 def check_picture(path: Any) -> None:
@@ -169,8 +169,8 @@ def check_picture(path: Any) -> None:
         ImportError: matplotlib is not installed.
         ValueError: the extension is not that of a picture.
     """
-    _picture_paths(path)
-    _figure_maker()
+    picture_paths(path)
+    figure_maker()
 
 
 def plot_panels(
@@ -191,8 +191,8 @@ def plot_panels(
     """
     from rlpyt.utils.aggregate import bootstrap, interquartile_mean, on_common_grid
 
-    paths = _picture_paths(path)
-    make_figure = _figure_maker()
+    paths = picture_paths(path)
+    make_figure = figure_maker()
     if not panels:
         raise ValueError("There are no curves to draw.")
     n_columns = min(len(panels), 3)
@@ -203,13 +203,13 @@ def plot_panels(
         for (algorithm, curves), color in zip(algorithms.items(), _colors(len(algorithms)), strict=True):
             xs, values = on_common_grid(curves)
             band = bootstrap(values, interquartile_mean, n_resamples, confidence)
-            _draw_band(axes, xs, band, color, f"{_literal(algorithm)} (n={len(curves)})")
+            _draw_band(axes, xs, band, color, f"{literal(algorithm)} (n={len(curves)})")
         _finish_axes(axes, STEPS_COLUMN, "return")
-        axes.set_title(_literal(task), fontsize=10)
+        axes.set_title(literal(task), fontsize=10)
         axes.legend(frameon=False, fontsize=7)
     for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
-    return [_save(figure, each) for each in paths]
+    return [save_figure(figure, each) for each in paths]
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
@@ -306,7 +306,7 @@ def _colors(n: int) -> list:
     return [colormaps["turbo"](0.05 + 0.9 * i / (n - 1)) for i in range(n)]
 
 
-def _figure_maker() -> Callable:
+def figure_maker() -> Callable:
     """Return a function that makes a matplotlib Figure with a canvas for files: without pyplot, so without global state and windows."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -326,8 +326,8 @@ def _finish_axes(axes: Any, x: str, y: str) -> None:
     """Label the axes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter
 
-    axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], _literal(_label(x))))
-    axes.set_ylabel(_literal(_label(y)))
+    axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], literal(_label(x))))
+    axes.set_ylabel(literal(_label(y)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -339,7 +339,8 @@ def _marker(xs: Sequence, few: int) -> str:
     return "." if len(xs) < few else ""
 
 
-def _picture_paths(path: Any) -> list[Path]:
+def picture_paths(path: Any) -> list[Path]:
+    """Return the files to draw into: `path`, or, if it has no extension, a PNG and an SVG; ValueError for a format that is not drawn."""
     path = Path(path)
     extension = path.suffix.removeprefix(".").lower()
     if extension in FORMATS:
@@ -350,7 +351,8 @@ def _picture_paths(path: Any) -> list[Path]:
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
 
 
-def _save(figure: Any, path: Path) -> str:
+def save_figure(figure: Any, path: Path) -> str:
+    """Write a matplotlib Figure to a file, in the format of its extension; return the file's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         figure.savefig(file, format=path.suffix.removeprefix(".").lower() or "png")
@@ -386,7 +388,7 @@ def _words(name: str) -> str:
     return (" ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name) + bracket + unit
 
 
-def _literal(text: Any) -> str:
+def literal(text: Any) -> str:
     """Return a text from a run's files such that matplotlib shows it literally: not as a formula, and without missing glyphs."""
     return printable(text).replace("$", r"\$")
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from rlpyt.utils.array import _check_same_lead
+from rlpyt.utils.array import check_same_lead
 from rlpyt.utils.collections import remade
 from rlpyt.utils.lazy import LazyModule
 
@@ -25,7 +25,7 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
     Returns:
         A tensor [*lead, *rest], differentiable in `tensor`.
     """
-    _check_same_lead(indexes.shape, tensor.shape)
+    check_same_lead(indexes.shape, tensor.shape)
     n_lead = indexes.dim()
     rest = tensor.shape[n_lead + 1 :]
     where = indexes.long().reshape(indexes.shape + (1,) * (1 + len(rest))).expand(*indexes.shape, 1, *rest)

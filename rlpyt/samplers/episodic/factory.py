@@ -14,7 +14,7 @@ from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import next_seed
 from rlpyt.utils.settings import COUNT, SEED, ArgumentsFor, Kind, Number, checked
 
-_OF_PROCESS = object()  # The last seed of `set_seed`, or one derived from it.
+OF_PROCESS = object()  # The last seed of `set_seed`, or one derived from it.
 
 
 def identity_function(value: Any) -> Any:
@@ -23,7 +23,7 @@ def identity_function(value: Any) -> Any:
 
 
 OF_WORKERS = dict(
-    seed=Kind(SEED.words, lambda value: value is _OF_PROCESS or SEED.allows(value), optional=True),
+    seed=Kind(SEED.words, lambda value: value is OF_PROCESS or SEED.allows(value), optional=True),
     max_episode_length=Number(1),
     n_workers=COUNT,
     worker_args=ArgumentsFor(
@@ -51,14 +51,14 @@ class WorkerFactory(Recorded):
     def __init__(
         self,
         *,
-        seed: Any = _OF_PROCESS,
+        seed: Any = OF_PROCESS,
         max_episode_length: float,
         n_workers: int | None = None,
         worker_class: Callable[..., Worker] = DefaultWorker,
         worker_args: dict | None = None,
     ) -> None:
         n_workers = min(psutil.cpu_count(logical=False) or 1, len(allowed_cpus())) if n_workers is None else n_workers
-        seed = next_seed() if seed is _OF_PROCESS else seed
+        seed = next_seed() if seed is OF_PROCESS else seed
         self.seed = np.random.SeedSequence(None if seed is None else int(seed)).entropy
         self.max_episode_length = max_episode_length
         self.n_workers = n_workers

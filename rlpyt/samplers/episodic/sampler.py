@@ -22,7 +22,7 @@ from rlpyt.envs.env_update import (
 )
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes, Layout
-from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
+from rlpyt.samplers.episodic.factory import OF_PROCESS, OF_WORKERS, WorkerFactory
 from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.utils.logging import logger
@@ -32,7 +32,7 @@ from rlpyt.utils.seed import generators_in
 from rlpyt.utils.settings import checked, has, is_integer, naming
 
 # Arguments of a WorkerFactory that a sampler accepts instead of a factory.
-_DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
+_DEFAULTS = dict(seed=OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
 
 
 class Sampler(Recorded, ABC):
@@ -74,7 +74,7 @@ class Sampler(Recorded, ABC):
         envs: Any = None,
         worker_factory: WorkerFactory | None = None,
         max_episode_length: float | None = None,
-        seed: Any = _OF_PROCESS,
+        seed: Any = OF_PROCESS,
         n_workers: int | None = None,
         worker_class: Callable[..., Worker] = DefaultWorker,
         worker_args: dict | None = None,

@@ -9,7 +9,7 @@ from rlpyt.utils.launching.halving import WORST, best_so_far, ranked
 from rlpyt.utils.launching.search_dir import Search
 from rlpyt.utils.launching.search_status import FEWEST, importances
 from rlpyt.utils.launching.space import Choice
-from rlpyt.utils.plotting import _figure_maker, _literal, _picture_paths, _save
+from rlpyt.utils.plotting import figure_maker, literal, picture_paths, save_figure
 
 
 def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) -> list[str]:
@@ -24,13 +24,13 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
         ImportError: matplotlib is not installed.
         ValueError: it is not the directory of a search, or no trial has a score yet.
     """
-    make_figure, paths, search = _figure_maker(), _picture_paths(path), Search(exp_dir)
+    make_figure, paths, search = figure_maker(), picture_paths(path), Search(exp_dir)
     n_runs = search.history.n_runs
     scored = [trial for trial in reversed(ranked(search.trials, n_runs)) if search.score(trial) > WORST]  # The best last, on top.
     if not scored:
         raise ValueError(f"No trial of {exp_dir} has a score yet: wait until one has reached the first rung.")
     figure = make_figure(figsize=(11, 8), dpi=110, layout="constrained")
-    figure.suptitle(_literal(title or search.exp_dir.resolve().name))
+    figure.suptitle(literal(title or search.exp_dir.resolve().name))
     grid = figure.add_gridspec(2, 2)
     colors = _colors(len(scored))
 
@@ -52,13 +52,13 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     bars = figure.add_subplot(grid[1, 0])
     importance = importances(search)
     is_known = not all(map(math.isnan, importance.values()))
-    names = [_literal(name) for name in importance]
+    names = [literal(name) for name in importance]
     bars.barh(names[::-1], [0 if math.isnan(value) else value for value in importance.values()][::-1], color="tab:blue")
     meaning = "part of the ranks that one setting explains" if is_known else f"unknown, it takes {FEWEST} trials and different scores"
     bars.set(title=f"importance: {meaning}", xlabel="adjusted R², first rung", xlim=(0, 1))
 
     _parallel(figure.add_subplot(grid[1, 1]), search, scored, colors)
-    return [_save(figure, each) for each in paths]
+    return [save_figure(figure, each) for each in paths]
 
 
 def _parallel(axes: Any, search: Search, scored: list, colors: list) -> None:
@@ -68,12 +68,12 @@ def _parallel(axes: Any, search: Search, scored: list, colors: list) -> None:
         ys = [range_.position(value) for range_, value in zip(ranges, trial.values)] + [place / max(len(scored) - 1, 1)]
         axes.plot(range(len(ys)), ys, color=color, linewidth=1.2, alpha=0.8)
     labels = [name.rpartition(".")[2] for name in search.space.names]
-    axes.set_xticks(range(len(labels) + 1), [*map(_literal, labels), "rank"])
+    axes.set_xticks(range(len(labels) + 1), [*map(literal, labels), "rank"])
     for x, range_ in enumerate(ranges):
         ends = [range_.values[0], range_.values[-1]] if isinstance(range_, Choice) else [range_.low, range_.high]
         for y, end in enumerate(ends):
             text = f"{end:.3g}" if isinstance(end, float) else str(end)
-            axes.annotate(_literal(text), (x, y), textcoords="offset points", xytext=(3, -10 if y == 0 else 4), fontsize=8)
+            axes.annotate(literal(text), (x, y), textcoords="offset points", xytext=(3, -10 if y == 0 else 4), fontsize=8)
     axes.set(title="settings of all trials, the best in yellow", ylim=(-0.1, 1.1), yticks=[])
 
 

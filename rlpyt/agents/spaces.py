@@ -63,7 +63,8 @@ _OF_ALL_ACTIONS = (
 )
 _AGENTS = {
     DISCRETE: (
-        f"{_PG}.mlp.MlpFfAgent with A2C or PPO, or {_DQN}.mlp_dqn_agent.MlpDqnAgent with DQN; "
+        f"{_PG}.mlp.MlpFfAgent with A2C or PPO, or {_DQN}.mlp_dqn_agent.MlpDqnAgent with DQN, "
+        f"or rlpyt.agents.qpg.ensemble_sac_agent.DiscreteSacAgent with DiscreteSAC; "
         f"for images {_PG}.atari.AtariFfAgent or {_DQN}.atari.atari_dqn_agent.AtariDqnAgent",
         f"{_PG}.mlp.MlpLstmAgent with A2C or PPO, or {_DQN}.mlp_r2d1_agent.MlpR2d1Agent with R2D1; "
         f"for images {_PG}.atari.AtariLstmAgent or {_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",

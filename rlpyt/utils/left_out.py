@@ -56,7 +56,7 @@ OVERRIDES = {
 
 
 def _missing(name: str, instead: str) -> str:
-    return f"{name} of rlpyt 0.1 does not exist here: {instead} See docs/porting.md."
+    return f"{name} of rlpyt 0.1 does not exist here: {instead} See docs/differences.md."
 
 
 class _Modules(MetaPathFinder):

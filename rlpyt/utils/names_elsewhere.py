@@ -29,7 +29,7 @@ _TOLD_BY = {_ALGO: "learning_rate", _SAMPLER: "EnvCls", _AGENT: "ModelCls", _RUN
 _MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size", Ours("batch_B", _ALGO, "the number of sequences"))
 _REPLAY_RATIO = Ours("replay_ratio", _ALGO, "samples replayed per sample taken")
 _WORKERS = Ours("workers_cpus", f"the affinity of {_RUNNER}", "an entry for each worker process")
-NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
+NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL; at the end, those of RLlib and Tianshou that differ.
     "lr": Ours("learning_rate", _ALGO),
     "policy_lr": Ours("learning_rate", _ALGO),
     "q_lr": Ours("q_learning_rate", _ALGO, or_else=Ours("learning_rate", _ALGO)),
@@ -90,6 +90,35 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "n_workers": _WORKERS,
     "num_workers": _WORKERS,
     "tensorboard_log": Ours("use_summary_writer", "logger_context"),
+    "discount_factor": Ours("discount", _ALGO),
+    "lambda_": Ours("gae_lambda", _ALGO),
+    "num_epochs": Ours("epochs", _ALGO),
+    "repeat_per_collect": Ours("epochs", _ALGO),
+    "clip_param": Ours("ratio_clip", _ALGO),
+    "eps_clip": Ours("ratio_clip", _ALGO),
+    "entropy_coeff": Ours("entropy_loss_coeff", _ALGO),
+    "vf_loss_coeff": Ours("value_loss_coeff", _ALGO, "which multiplies half of the squared error"),
+    "advantage_normalization": Ours("normalize_advantage", _ALGO),
+    "kl_target": Ours("target_kl", _ALGO),
+    "grad_clip": Ours("clip_grad_norm", _ALGO),
+    "num_steps_sampled_before_learning_starts": Ours("min_steps_learn", _ALGO),
+    "training_intensity": _REPLAY_RATIO,
+    "update_per_step": _REPLAY_RATIO,
+    "target_network_update_freq": Ours("target_update_interval", _ALGO, "in gradient updates"),
+    "target_update_freq": Ours("target_update_interval", _ALGO, "in gradient updates"),
+    "n_step": Ours("n_step_return", _ALGO),
+    "estimation_step": Ours("n_step_return", _ALGO),
+    "double_q": Ours("double_dqn", _ALGO),
+    "is_double": Ours("double_dqn", _ALGO),
+    "env_config": Ours("env_kwargs", _SAMPLER),
+    "num_env_runners": _WORKERS,
+    "num_envs_per_env_runner": Ours("batch_B", _SAMPLER, "of all workers together"),
+    "rollout_fragment_length": Ours("batch_T", _SAMPLER),
+    "step_per_collect": Ours("batch_T", _SAMPLER, "of each environment"),
+    "fcnet_hiddens": Ours("hidden_sizes", f"model_kwargs of {_AGENT}"),
+    "evaluation_duration": Ours("eval_max_trajectories", _SAMPLER),
+    "episode_per_test": Ours("eval_max_trajectories", _SAMPLER),
+    "callbacks": Ours("hooks", _RUNNER),
 }
 OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # The object that has the setting of each name.
 

@@ -525,6 +525,18 @@ def test_runs_of_a_script_take_no_place_of_others_with_the_same_name(tmp_path):
     assert (second.name, len(second.runs), second.n_steps) == (f"mine in {(tmp_path / 'b').resolve()}", 1, 1000)
 
 
+def test_environments_without_a_name_in_their_arguments_are_told_apart_by_their_classes(tmp_path):
+    def task(directory, env_class, **env):
+        sampler = dict(arguments=dict(EnvCls=env_class, env_kwargs=env))
+        params = dict(name="mine", run_ID=0, seed=0, rlpyt=dict(n_steps=50, sampler=sampler))
+        write_run(tmp_path / directory / "run_0", [1], params, step=50)
+        return [row.task for row in read_runs([tmp_path / directory]).rows.values()]
+
+    assert task("a", {"$script": "Maze"}, length=8) == ["Maze, length=8"]
+    assert task("b", {"$script": "Corridor"}) == ["Corridor"]
+    assert task("c", {"$name": "rlpyt.envs.gym:make"}, id="CartPole-v1", length=8) == ["CartPole-v1, length=8"]
+
+
 def test_a_row_without_directory_of_an_earlier_version_gets_it(tmp_path):
     table = script_runs(tmp_path / "a", 1, 2)
     (row,) = table.rows.values()

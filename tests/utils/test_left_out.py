@@ -16,7 +16,7 @@ from rlpyt.utils.left_out import MODULES, NAMES, OVERRIDES, explain_missing_modu
 def test_a_module_that_was_left_out_says_so_however_it_is_imported(module):
     package, _, name = module.rpartition(".")
     for statement in (f"import {module}", f"from {module} import something", f"from {package} import {name}", f"import {module}.below"):
-        with pytest.raises(ModuleNotFoundError, match=f"^{module} of rlpyt 0.1 does not exist here: .* See docs/porting.md.$"):
+        with pytest.raises(ModuleNotFoundError, match=f"^{module} of rlpyt 0.1 does not exist here: .* See docs/differences.md.$"):
             exec(statement)
 
 
@@ -29,7 +29,7 @@ def test_other_modules_are_looked_for_as_ever():
 
 @pytest.mark.parametrize("module, name", [(module, name) for module, names in NAMES.items() for name in names])
 def test_a_name_that_was_left_out_says_so(module, name):
-    with pytest.raises(ImportError, match=f"^{module}.{name} of rlpyt 0.1 does not exist here: .* See docs/porting.md.$"):
+    with pytest.raises(ImportError, match=f"^{module}.{name} of rlpyt 0.1 does not exist here: .* See docs/differences.md.$"):
         exec(f"from {module} import {name}")
 
 

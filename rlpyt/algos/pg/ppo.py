@@ -139,9 +139,10 @@ class PPO(OnPolicyAlgorithm):
         # If the sampler waits with resets, the number of valid steps differs from batch to batch.
         size = n // self.minibatches
         if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):
+            left_out = f", and leaves out {n % size} {unit}, chosen at random" if n % size else ""
             warnings.warn(
                 f"minibatches={self.minibatches} does not divide the {n} {unit} in a batch of T={T}, B={B}: every "
-                f"epoch has {n // size} minibatches, and leaves out {n % size} {unit}, chosen at random.",
+                f"epoch has {n // size} minibatches of {size} {unit}{left_out}.",
                 stacklevel=2,
             )
         self._batch_size = self.batch_spec.size // self.minibatches

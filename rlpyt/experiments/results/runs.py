@@ -174,7 +174,8 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     record, settings = params.get(RECORD) or {}, recorded_settings(params.get(RECORD))
     library = str(params.get("library", OURS))
     n_steps = record.get("n_steps") or params.get("runner", {}).get("n_steps") or 0
-    task = _task({name.partition(".")[2]: value for name, value in settings.items() if name.startswith("env.")} or params.get("env") or {})
+    env = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("env.")} or params.get("env") or {}
+    task = _task(env, settings.get("sampler.EnvCls"))
     algorithm = str(settings.get("algo.class", params.get("algorithm", "unknown"))).rpartition(".")[2]
     command = shlex.join(map(str, record.get("command", [])))
     name, changed = str(params.get("name", "runs")), changes_of(params)
@@ -199,10 +200,12 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     return row, True
 
 
-def _task(env: Mapping[str, Any]) -> str:
-    """The environment as its arguments name it."""
+def _task(env: Mapping[str, Any], env_class: Any) -> str:
+    """The environment as its arguments name it; if they have no name for it, as its class or function does."""
     others = dict(env)
     names = [str(others.pop(name)) for name in ("id", "game") if name in others]
+    if not names and isinstance(env_class, str):
+        names = [env_class.rpartition(".")[2]]
     return ", ".join([*names, *(f"{name}={value}" for name, value in others.items())]) or "unknown"
 
 

@@ -213,7 +213,7 @@ class ParallelSamplerBase(BaseSampler):
             )
         if len(cpus) > B:
             if given is not None:
-                logger.log(f"{len(cpus)} workers for batch_B={B} environments: only {B} are started.")
+                logger.log(f"batch_B={B} is less than the {len(cpus)} workers: {B} of them start.")
             each = len(cpus) // n_groups
             cpus = [cpu for group in range(n_groups) for cpu in cpus[group * each :][: B // n_groups]]
         return cpus

@@ -74,7 +74,8 @@ def test_every_epoch_visits_every_step_once_in_another_order():
 
 @pytest.mark.parametrize("minibatches, per_epoch, size, left_out", [(6, 6, 6, 4), (9, 10, 4, 0), (15, 20, 2, 0)])
 def test_there_are_as_many_minibatches_as_fit_where_they_do_not_divide_the_batch(minibatches, per_epoch, size, left_out):
-    with pytest.warns(UserWarning, match=f"every epoch has {per_epoch} minibatches, and leaves out {left_out} steps"):
+    rest = f", and leaves out {left_out} steps, chosen at random" if left_out else ""
+    with pytest.warns(UserWarning, match=rf"every epoch has {per_epoch} minibatches of {size} steps{rest}\.$"):
         algo = start(PPO(epochs=2, minibatches=minibatches), MlpFfAgent(), T, B)
     idxs = algo.minibatch_idxs((T, B), "cpu")
     assert idxs.shape == (2 * per_epoch, size) and algo.batch_size == size
@@ -98,7 +99,7 @@ def test_small_minibatches_are_gathered_together_and_each_begins_in_memory_like_
 
 
 def test_a_recurrent_agent_trains_on_every_sequence_where_minibatches_do_not_divide_them():
-    with pytest.warns(UserWarning, match="every epoch has 6 minibatches, and leaves out 0 environments"):
+    with pytest.warns(UserWarning, match=r"every epoch has 6 minibatches of 1 environments\.$"):
         algo = start(PPO(epochs=1, minibatches=4), GruAgent(), T, 6)
     assert sorted(algo.minibatch_idxs((T, 6), "cpu", torch.ones(T, 6)).flatten().tolist()) == list(range(6))
 

@@ -49,6 +49,7 @@ from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
 from rlpyt.utils.recipes import Script
 from rlpyt.utils.seed import make_seed, rng_states, set_rng_states, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
+from rlpyt.utils.text import plural
 
 PARTS = dict(
     algo=has("an algorithm, such as PPO() of rlpyt.algos", "optimize_agent"),
@@ -341,7 +342,8 @@ class MinibatchRlBase(BaseRunner):
                 f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
             )
         logger.log(
-            f"Running {self.n_itr:,} iterations of {self.itr_batch_size:,} environment steps, {self.n_itr * self.itr_batch_size:,} in all, "
+            f"Running {self.n_itr:,} iterations of {plural(self.itr_batch_size, 'environment step')}, "
+            f"{self.n_itr * self.itr_batch_size:,} in all, "
             f"with a row of the log after every {self.log_interval_itrs:,}."
         )
         return self.n_itr

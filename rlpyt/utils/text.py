@@ -116,8 +116,8 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """ "1 run", "2 runs"."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    """ "1 run", "2,000 runs"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def format_seconds(seconds: float | None) -> str:

@@ -5,10 +5,10 @@ says, in a temporary directory, and takes its choices between equal computations
 digests of parameters, optimizers, samples and random numbers. Other columns of the log are not compared: a
 return in progress.csv that somebody has changed is not noticed.
 
-The exit code is 0 if the digests of all rows are the same, and 1 if one differs. Then the command names the first tensor
-that does, and what is different here: versions, processor, threads, workers, choices. Digests that the run
-lacks, such as those of samples if an earlier part of it was trained without --digest, are named as not
-compared.
+The exit code is 0 if the digests of all rows are the same, and 1 if one differs. Then the command names the
+first tensor that does, and what is different here: versions, processor, threads, workers, choices. Digests
+that the run lacks, such as those of samples if an earlier part of it was trained without --digest, are named
+as not compared.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:

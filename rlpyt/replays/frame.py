@@ -217,10 +217,11 @@ class FramesFromBefore:
 
     Attributes:
         shape: [T+n_frames-1,B,H,W].
+        dtype: that of the frames.
     """
 
     def __init__(self, frames: np.ndarray, n_frames: int) -> None:
-        self._frames, self._n_before = frames, n_frames - 1
+        self._frames, self._n_before, self.dtype = frames, n_frames - 1, frames.dtype
         self.shape = (len(frames) + self._n_before, *frames.shape[1:])
 
     def __len__(self) -> int:
@@ -228,10 +229,16 @@ class FramesFromBefore:
 
     def __getitem__(self, key: Any) -> np.ndarray:
         rows, *others = key if isinstance(key, tuple) else (key,)
-        shifted = np.arange(len(self))[rows] - self._n_before  # Negative rows are the last ones.
-        if isinstance(rows, slice):
-            return self._frames[shifted][(slice(None), *others)]
-        return self._frames[(shifted, *others)]
+        if not isinstance(rows, slice):
+            return self._frames[(np.arange(len(self))[rows] - self._n_before, *others)]  # Negative rows are the last ones.
+        first, end, step = rows.indices(len(self))
+        if step != 1:
+            return self._frames[np.arange(first, end, step) - self._n_before][(slice(None), *others)]
+        start, stop = first - self._n_before, max(first, end) - self._n_before
+        if start >= 0:
+            return self._frames[start:stop][(slice(None), *others)].copy()
+        spans = slice(start, min(stop, 0) or None), slice(max(stop, 0))  # Of the last rows, and of the first.
+        return np.concatenate([self._frames[span][(slice(None), *others)] for span in spans])
 
 
 class FrameBufferMixin(BufferMixin):

@@ -427,14 +427,15 @@ class MinibatchRlBase(BaseRunner):
 
     def _say_end(self, interrupt: Interrupt) -> None:
         """Log that the run has ended, and show the next commands; raise SystemExit if a signal ended it."""
+        is_told = self._is_told(interrupt)
         with logger.verbosity(self.verbose):
-            if interrupt.signal is None:
+            if not is_told:
                 if self.first_itr >= self.n_itr and self.stop_reason is None:
                     taken = f"the run was resumed after {self.diagnostics.cum_steps:,} steps"
                     logger.log(f"Nothing was left to do: {taken}, and n_steps={self.n_steps:,} asks for no more.", level=0)
                 logger.log(COMPLETE)
             tell_next(self)
-        if interrupt.signal is not None:
+        if is_told:
             raise interrupt.ended()
 
     def _forget_earlier_training(self) -> None:

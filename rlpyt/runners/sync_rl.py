@@ -249,6 +249,8 @@ class SyncRlMixin(RunnerMixin):
 
         A rank that was told to stop asks the others before it samples. If one of them has sampled already, all do this iteration.
         """
+        if self.stop_reason is not None:  # All ranks know it, and ask nobody any more.
+            return True
         if interrupt.signal is not None and not self._agreed_signal:
             ranks = self._agree(_Ranks(waiting=True))
             if ranks.sampled and not ranks.lost:
@@ -347,8 +349,13 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
     """Data-parallel training in which rank 0 plays evaluation episodes while the others wait."""
 
     def evaluate_agent(self, itr: int) -> tuple[list, float]:
-        """In rank 0, play evaluation episodes; see the base class. All ranks then know whether a signal has cut them short."""
+        """In rank 0, play evaluation episodes; see the base class. All ranks then know whether a signal has cut them short.
+
+        If the ranks have agreed to end before it, there is no evaluation.
+        """
         evaluated: tuple[list, float] = [], 0.0
+        if self._agreed_signal:
+            return evaluated
         if self.rank == 0:
             try:
                 evaluated = super().evaluate_agent(itr)

@@ -74,7 +74,10 @@ def explain_missing_modules() -> None:
 
 
 def names_left_out(module: str) -> Callable[[str], NoReturn]:
-    """Return ``__getattr__`` of a module, which says what takes the place of names that were left out."""
+    """Return ``__getattr__`` of a module, which says what takes the place of names that were left out.
+
+    It raises ImportError, also for hasattr(): only so does the text of ``from module import name`` reach its reader.
+    """
 
     def get(name: str) -> NoReturn:
         if name in NAMES[module]:
@@ -92,4 +95,4 @@ def check_overrides(cls: type) -> None:
         if uncalled and uncalled.caller not in defined:
             for name in sorted({*uncalled.names}.intersection(defined)):
                 missing = _missing(f"{base.__name__}.{name}", uncalled.instead)
-                raise TypeError(f"{cls.__name__} defines {name}, which nothing calls. {missing}")
+                raise TypeError(f"{cls.__name__} defines {name}, which rlpyt never calls. {missing}")

@@ -77,7 +77,7 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
     repository.mkdir()
     script = repository / "script.py"
     script.write_text(
-        f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom pathlib import Path\n"
+        f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[i]) for i in range(2)]!r}\nfrom pathlib import Path\n"
         "from test_record import trained, runner\ntrained(Path('out').absolute(), runner())\n"
     )
     head = committed(repository, "script.py")
@@ -121,7 +121,7 @@ def test_scripts_in_the_package_are_commands_wherever_it_is_installed(tmp_path):
 @full
 def test_the_commit_of_a_script_in_no_repository_is_that_of_rlpyt(tmp_path, head_of_rlpyt):
     (tmp_path / "script.py").write_text(
-        f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom test_record import trained, runner\n"
+        f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[i]) for i in range(2)]!r}\nfrom test_record import trained, runner\n"
         "from pathlib import Path\ntrained(Path('out').absolute(), runner())\n"
     )
     subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, timeout=120, capture_output=True)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,7 +46,7 @@ def build(
     log_interval_steps=160,
     **settings,
 ):
-    evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
+    evaluation = dict(eval_n_envs=1, eval_max_steps=200) if issubclass(RunnerCls, SyncRlEval) else {}
     return RunnerCls(
         algo=algo or A2C(),
         agent=agent or MlpFfAgent(),
@@ -304,32 +305,65 @@ def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
 
 
 class ToldWhileItOptimizes(A2C):
-    """Rank 0 is told to end during the optimization of iteration 3; the others with it, unless it `keeps` that to itself."""
+    """Rank 0 is told to end during the optimization of an iteration; the others with it, unless `rank` alone is."""
 
-    def __init__(self, interrupt=None):
+    def __init__(self, itr=3, rank=None):
         super().__init__()
-        self.interrupt = interrupt
+        self.told_in, self.told_rank = itr, rank
 
     def optimize_agent(self, itr, samples):
-        if itr == 3 and self.rank == 0:
-            if self.interrupt is None:
+        if itr == self.told_in and self.rank == (self.told_rank or 0):
+            if self.told_rank is None:
                 os.kill(os.getpid(), signal.SIGINT)
             else:
                 self.interrupt().adopt(signal.SIGINT)
         return super().optimize_agent(itr, samples)
 
 
+def told_alone(rank, itr, RunnerCls=SyncRl, **settings):
+    """A runner of which this rank alone is told to end."""
+
+    class Runner(RunnerCls):
+        def startup(self):
+            self.algo.interrupt = self._interruptible
+            return super().startup()
+
+    return build(RunnerCls=Runner, algo=ToldWhileItOptimizes(itr, rank), **settings)
+
+
 @pytest.mark.parametrize("only_rank_0, last_itr", [(False, 3), (True, 4)])
 def test_ranks_told_while_they_optimize_stop_before_they_sample_unless_one_has_sampled(only_rank_0, last_itr, tmp_path, capsys):
-    runner = build(n_steps=10_000_000, algo=ToldWhileItOptimizes())
-    if only_rank_0:
-        runner.algo.interrupt = runner._interruptible
+    runner = told_alone(0, 3, n_steps=10**7) if only_rank_0 else build(n_steps=10**7, algo=ToldWhileItOptimizes())
     with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"), pytest.raises(SystemExit) as ended:
         runner.train()
     assert ended.value.code == 130
     out = capsys.readouterr().out
     assert f"Stopped after iteration {last_itr}." in out and "does not answer" not in out
     assert int(rows(tmp_path)[-1]["Diagnostics/CumSteps"]) == 32 * (last_itr + 1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("ends", ["by a hook", "by n_steps"])
+def test_a_signal_that_comes_to_one_rank_when_all_end_anyway_makes_no_rank_wait_and_no_error(rank, ends, tmp_path, capsys):
+    """The row of the log after iteration 4, the last one, is written after the signal. There, all ranks learn of a signal of rank 0."""
+    settings = dict(n_steps=10**7, hooks=[lambda runner, row: True]) if ends == "by a hook" else dict(n_steps=160)
+    runner = told_alone(rank, 4, **settings)
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"):
+        with pytest.raises(SystemExit) if rank == 0 else nullcontext():
+            runner.train()
+    out = capsys.readouterr().out
+    assert "does not answer" not in out and ("Training complete" in out) == (rank == 1)
+    assert [int(row["Diagnostics/CumSteps"]) for row in rows(tmp_path)] == [160]
+
+
+def test_ranks_that_have_agreed_to_end_evaluate_no_more(tmp_path):
+    """The evaluation would be cut short, and the states of the environments be lost with it."""
+    runner = told_alone(1, 3, SyncRlEval, n_steps=10**7)
+    evaluate, itrs = runner.sampler.evaluate_agent, []
+    runner.sampler.evaluate_agent = lambda itr: itrs.append(itr) or evaluate(itr)
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"), pytest.raises(SystemExit):
+        runner.train()
+    assert itrs == [0] and not runner._sampling_is_lost
 
 
 @pytest.mark.parametrize("where", ["environment", "after all"])

@@ -83,8 +83,10 @@ class SquashedGaussianAgent(QpgAgent):
         Algorithms call this. `initialize` does not, because a subclass may assign another distribution after it.
         """
         squash = self.distribution.squash if isinstance(self.distribution, Gaussian) else None
+        if squash is None:
+            return
         largest = largest_action(self.env_spaces.action)
-        if squash is not None and not math.isclose(squash, largest, rel_tol=1e-5):
+        if not math.isclose(squash, largest, rel_tol=1e-5):
             logger.warn(
                 f"{type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
                 f"environment go to {largest}: action_squash={AUTO!r} takes as many as there are."

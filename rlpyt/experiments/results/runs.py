@@ -112,7 +112,7 @@ def _without_rows(dirs: Iterable[Any]) -> dict[Path, str]:
     """Return a sentence about each run in directories that has begun, and has no log of rows, by its directory."""
     runs = [run for path in map(Path, dirs) if path.is_dir() for run in experiment_status(path)]
     return {
-        run.run_dir: f"{run.run_dir} has no row in its log ({run.state}{f': {run.error}' if run.error else ''})."
+        run.run_dir: f"{run.run_dir} has no row in its log ({run.state}{f': {run.error}'.rstrip('.') if run.error else ''})."
         for run in runs
         if run.state != "pending" and not (run.run_dir / PROGRESS).exists()
     }
@@ -227,7 +227,7 @@ def changes_of(params: Mapping[str, Any]) -> list[str] | None:
     given = flat(stub_to_json({section: config.get(section, {}) for section in sections}))
     taken = flat({section: params[section] for section in sections})
     n_steps = (params.get(RECORD) or {}).get("n_steps")
-    if n_steps and n_steps != int(taken.get("runner.n_steps", n_steps)):  # It was resumed for another number of steps.
+    if n_steps and n_steps != taken.get("runner.n_steps", n_steps):  # It was resumed for another number of steps.
         taken["runner.n_steps"] = n_steps
     differing = [name for name in taken if (name not in given or given[name] != taken[name]) and counts(name)]
     return [f"{name}={setting_text(taken[name])}" for name in differing] + _classes_changed(params, configs.classes_of(config_module, key))

@@ -1,24 +1,13 @@
-"""Collectors of asynchronous samplers. All collectors go from batch to batch, so these add nothing to those of other samplers."""
+"""Collectors of asynchronous samplers. All collectors go from batch to batch, so these are the same under their documented names."""
 
-from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
-from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
+from rlpyt.samplers.parallel.cpu import collectors as cpu
+from rlpyt.samplers.parallel.gpu import collectors as gpu
+
+DbCpuResetCollector = cpu.CpuResetCollector
+DbCpuWaitResetCollector = cpu.CpuWaitResetCollector
+DbGpuResetCollector = gpu.GpuResetCollector
+DbGpuWaitResetCollector = gpu.GpuWaitResetCollector
 
 
 class DoubleBufferCollectorMixin:
     """For classes that are written with it as a base: it adds nothing to what every collector does."""
-
-
-class DbCpuResetCollector(DoubleBufferCollectorMixin, CpuResetCollector):
-    """The same as its base."""
-
-
-class DbCpuWaitResetCollector(DoubleBufferCollectorMixin, CpuWaitResetCollector):
-    """The same as its base."""
-
-
-class DbGpuResetCollector(DoubleBufferCollectorMixin, GpuResetCollector):
-    """The same as its base."""
-
-
-class DbGpuWaitResetCollector(DoubleBufferCollectorMixin, GpuWaitResetCollector):
-    """The same as its base."""

@@ -406,6 +406,14 @@ def test_an_observation_is_a_slice_of_the_frames_in_the_documented_order_of_rows
             assert np.array_equal(frames[t : t + n, columns][:, columns == b][:, 0], observation)
     assert np.array_equal(frames[rows + n - 1, columns], observations[:, -1])
     assert np.array_equal(frames[-1], frames[49 + n - 1])
+    memory = buffer.samples.observation
+    whole = np.concatenate([memory[50 - (n - 1) :], memory])
+    spans = [slice(start, stop) for start in (None, 0, 1, n - 1, n, -2) for stop in (None, 0, 1, n - 1, n, n + 2, -1, 99)]
+    for rows in [*spans, slice(None, None, 2), 3, -3, whole[:, 0, 0, 0] > 100]:
+        for key in (rows, (rows, 1), (rows, slice(None), 0), (rows, [1, 0])):
+            if not (isinstance(rows, np.ndarray) and isinstance(key, tuple) and key[1] == [1, 0]):  # Two lists of different lengths.
+                assert np.array_equal(frames[key], whole[key]), key
+    assert frames.dtype == memory.dtype and not np.shares_memory(frames[n : n + 2], memory)
 
 
 def test_frame_buffers_store_one_frame_per_step():

@@ -100,7 +100,7 @@ def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """Return those arguments of an object's constructor that the object keeps under their names."""
     names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
     values = {name: value for name, value in vars(part).items() if name in names and "state_dict" not in name}
-    for name, attribute in _GIVEN.items():  # An algorithm that has trained before.
+    for name, attribute in _GIVEN.items():  # Of an algorithm that was initialized before.
         if name in values and vars(part).get(attribute) is not None:
             values[name] = vars(part)[attribute]
     return {"class": type(part).__name__, **{name: _as_data(values[name], script) for name in sorted(values)}}

@@ -343,8 +343,7 @@ class MinibatchRlBase(BaseRunner):
             )
         logger.log(
             f"Running {self.n_itr:,} iterations of {plural(self.itr_batch_size, 'environment step')}, "
-            f"{self.n_itr * self.itr_batch_size:,} in all, "
-            f"with a row of the log after every {self.log_interval_itrs:,}."
+            f"{self.n_itr * self.itr_batch_size:,} in all, with a row of the log after every {self.log_interval_itrs:,}."
         )
         return self.n_itr
 

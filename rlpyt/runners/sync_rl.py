@@ -255,7 +255,7 @@ class SyncRlMixin(RunnerMixin):
             ranks = self._agree(_Ranks(waiting=True))
             if ranks.sampled and not ranks.lost:
                 return False
-        return super()._stops(interrupt)
+        return self._is_told(interrupt)
 
     def _is_told(self, interrupt: Interrupt) -> bool:
         """Return whether the ranks have agreed that one of them was told to end. A later signal is too late to be agreed on."""

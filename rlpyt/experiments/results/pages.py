@@ -94,9 +94,10 @@ def _seeds(row: Row) -> str:
     n = len(row.scores)
     parts = [f"{n} (few)" if n < FEW else str(n)]
     for run in row.runs:
-        last = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}" if run.returns else "nothing yet"
-        if not run.returns and run.taken:
-            last = f"no return up to {_steps(run.taken)}"
+        if run.returns:
+            last = f"{_number(run.returns[-1])} at {_steps(run.steps[-1])}"
+        else:
+            last = f"no return up to {_steps(run.taken)}" if run.taken else "nothing yet"
         if row.is_complete(run) and run.end is not None:
             parts.append(f"seed {run.seed} ended without a return: {last}")
         elif not run.returns and run.taken >= max(row.n_steps, 1):

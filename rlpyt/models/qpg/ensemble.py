@@ -42,9 +42,13 @@ class EnsembleLinear(torch.nn.Module):
         n, out_features, _ = self.weight.shape
         if x.dim() == 2:  # One product of two matrices.
             return F.linear(x, self.weight.flatten(0, 1), self.bias.flatten()).view(len(x), n, out_features).transpose(0, 1)
-        if torch.is_autocast_enabled(x.device.type) or torch.compiler.is_compiling():
-            return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
-        return _Products.apply(x, self.weight, self.bias)
+        weight, bias = self.weight, self.bias
+        if torch.is_autocast_enabled(x.device.type):  # Autocast would convert W^T, across the rows of W, which is slow.
+            dtype = torch.get_autocast_dtype(x.device.type)
+            x, weight, bias = x.to(dtype), weight.to(dtype), bias.to(dtype)
+        if torch.compiler.is_compiling():
+            return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        return _Products.apply(x, weight, bias)
 
     def extra_repr(self) -> str:
         n, out_features, in_features = self.weight.shape

@@ -26,10 +26,13 @@ def test_an_ensemble_of_linear_layers_is_so_many_of_them_with_their_gradients(sh
     assert torch.autograd.gradgradcheck(layer, (x[0] if shared else x,))
 
 
-def test_gradients_of_weights_have_their_layout():
+@pytest.mark.parametrize("bf16", [False, True])
+def test_gradients_of_weights_have_their_layout(bf16):
     """Otherwise each of them would be copied."""
     layer = EnsembleLinear(N, 5, 4)
-    (grad,) = torch.autograd.grad(layer(torch.randn(N, B, 5)).sum(), [layer.weight])
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        y = layer(torch.randn(N, B, 5))
+    (grad,) = torch.autograd.grad(y.sum(), [layer.weight])
     assert grad.is_contiguous()
 
 
@@ -38,8 +41,12 @@ def test_layers_compute_in_bfloat16_where_autocast_says_so():
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(x)
     assert y.dtype == torch.bfloat16
-    y.float().square().sum().backward()
-    assert x.grad.dtype == layer.weight.grad.dtype == torch.float32 and layer.weight.grad.any()
+    expected = layer(x)
+    torch.testing.assert_close(y.float(), expected, rtol=0.02, atol=0.02)
+    inputs = [x, layer.weight, layer.bias]
+    for a, b in zip(torch.autograd.grad(y.float().square().sum(), inputs), torch.autograd.grad(expected.square().sum(), inputs)):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0.02, atol=0.02 * b.abs().max().item())
 
 
 def test_layers_start_like_those_of_torch():

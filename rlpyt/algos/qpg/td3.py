@@ -23,7 +23,8 @@ class TD3(DDPG):
     It has the settings of `rlpyt.algos.qpg.ddpg.DDPG`, and:
 
     Args:
-        mu_learning_rate: step size of the policy's optimizer; an alias of `learning_rate`, its name in DDPG.
+        mu_learning_rate: step size of the policy's optimizer.
+        learning_rate: another name of `mu_learning_rate`, that of DDPG; None: `mu_learning_rate` holds.
         behavior_cloning: α of TD3+BC, 2.5 in the paper, for data sets: the policy also imitates replayed actions. None: it does not.
             The paper also normalizes states by the data set, which the networks of TD3 here cannot do. Its batches of 256, learning rates
             of 3e-4 and two hidden layers of 256 units are not the defaults here.
@@ -37,7 +38,7 @@ class TD3(DDPG):
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
     n_q = 2
 
-    @checked(mu_learning_rate=RATE, behavior_cloning=POSITIVE)
+    @checked(mu_learning_rate=RATE, behavior_cloning=POSITIVE, learning_rate=RATE)
     def __init__(
         self,
         batch_size: int = 100,
@@ -48,16 +49,19 @@ class TD3(DDPG):
         mu_learning_rate: float = MU_LEARNING_RATE,
         q_learning_rate: float = 1e-3,
         behavior_cloning: float | None = None,
+        learning_rate: float | None = None,
         **settings: Any,
     ) -> None:
-        if settings.setdefault("learning_rate", mu_learning_rate) != mu_learning_rate and mu_learning_rate != MU_LEARNING_RATE:
+        if learning_rate is None:
+            learning_rate = mu_learning_rate
+        elif learning_rate != mu_learning_rate != MU_LEARNING_RATE:
             raise ValueError(
-                f"TD3: mu_learning_rate={mu_learning_rate} and learning_rate={settings['learning_rate']} are two names of one setting: "
+                f"TD3: mu_learning_rate={mu_learning_rate} and learning_rate={learning_rate} are two names of one setting: "
                 "give one of them."
             )
-        mu_learning_rate = settings["learning_rate"]
+        mu_learning_rate = learning_rate
         save__init__args(locals())
-        super().__init__(**settings)
+        super().__init__(learning_rate=learning_rate, **settings)
         if behavior_cloning is not None:
             self.agent_needs = (*self.agent_needs, "mu")
 

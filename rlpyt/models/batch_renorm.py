@@ -43,10 +43,20 @@ class BatchRenorm(torch.nn.Module):
         self.uses_running = False
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[*lead,B,size], or [B,size] for all of an ensemble -> [*lead,B,size]."""
+        """[*lead,B,size], or [B,size] for all of an ensemble -> [*lead,B,size].
+
+        Where autocast gives bfloat16, statistics are float32.
+        """
         if self.uses_running or not self.training:
-            normalized = (x - self.running_mean) * (self.running_var + EPS).rsqrt()
-            return torch.addcmul(self.bias, normalized, self.weight)
+            scale = self.weight * (self.running_var + EPS).rsqrt()
+            return torch.addcmul(self.bias - self.running_mean * scale, x, scale)
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            x = x.expand(*self.weight.shape[:-2], *x.shape[-2:]).contiguous()
+            with torch.no_grad():
+                mean, var = _statistics(x)
+                r, d = self._corrections(mean, var)
+                self._count(mean, var)
+            return _RenormalizedMatrices.apply(x, self.weight, self.bias, mean, var, r, d)
         with torch.no_grad():
             values = x.to(torch.promote_types(x.dtype, self.running_mean.dtype))  # Under autocast, x may be bfloat16.
             mean = values.mean(dim=-2, keepdim=True)
@@ -87,18 +97,68 @@ class _Renormalized(torch.autograd.Function):
         d: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(weight, centered, inverse_std, r, d)
-        return torch.addcmul(torch.addcmul(bias, weight, d), centered, weight * r * inverse_std)
+        return torch.addcmul(torch.addcmul(bias, weight, d), centered, weight * r * inverse_std).to(x.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
         weight, centered, inverse_std, r, d = ctx.saved_tensors
+        grad = grad.to(centered.dtype)
         sum_, correlation = grad.sum(dim=-2, keepdim=True), (grad * centered).sum(dim=-2, keepdim=True) * inverse_std
         grad_x = None
         if ctx.needs_input_grad[0]:
             B = max(centered.shape[-2], 1)
             grad_x = torch.addcmul(grad - sum_ / B, centered, correlation * inverse_std, value=-1 / B).mul_(weight * r * inverse_std)
         return grad_x, torch.addcmul(d * sum_, r, correlation), sum_, None, None, None, None
+
+
+def _statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and variance [*,1,size] of each feature of batches [*,B,size], on a CPU; in float32 if x is bfloat16."""
+    unused = torch.zeros(x.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))  # Its dtype is that of the results.
+    of_each = [torch.stack(torch.batch_norm_update_stats(matrix, unused, unused, 0.0)) for matrix in x.view(-1, *x.shape[-2:])]
+    mean, var = torch.stack(of_each, dim=1).view(2, *x.shape[:-2], 1, x.shape[-1])
+    return mean, var
+
+
+class _RenormalizedMatrices(torch.autograd.Function):
+    """What `_Renormalized` does, on a CPU, with fewer passes over the values: by PyTorch's kernels for batch normalization of a matrix."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        mean: torch.Tensor,
+        var: torch.Tensor,
+        r: torch.Tensor,
+        d: torch.Tensor,
+    ) -> torch.Tensor:
+        scale, shift = weight * r, torch.addcmul(bias, weight, d)
+        ctx.save_for_backward(x, scale, mean, (var + EPS).rsqrt(), r, d)
+        y, unused = torch.empty_like(x), mean.new_empty(0)
+        for y_i, x_i, *of_features in _matrices(y, x, scale, shift, mean, var):
+            scale_i, shift_i, mean_i, var_i = (values[0] for values in of_features)
+            torch.native_batch_norm(x_i, scale_i, shift_i, mean_i, var_i, False, 0.0, EPS, out=(y_i, unused, unused))
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        x, scale, mean, inverse_std, r, d = ctx.saved_tensors
+        grad_x, correlation, sum_ = torch.empty_like(x), torch.empty_like(scale), torch.empty_like(scale)
+        of_each = _matrices(grad_x, correlation, sum_, grad.contiguous(), x, scale, mean, inverse_std)
+        for grad_x_i, correlation_i, sum_i, grad_i, x_i, scale_i, mean_i, inverse_std_i in of_each:
+            torch.ops.aten.native_batch_norm_backward.out(
+                grad_i, x_i, scale_i[0], None, None, mean_i[0], inverse_std_i[0], True, EPS, [True, True, True],
+                out0=grad_x_i, out1=correlation_i[0], out2=sum_i[0],
+            )  # fmt: skip
+        return grad_x, torch.addcmul(d * sum_, r, correlation), sum_, None, None, None, None
+
+
+def _matrices(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield matrix by matrix of tensors [*lead,B or 1,size]."""
+    return zip(*(tensor.view(-1, *tensor.shape[-2:]) for tensor in tensors), strict=True)
 
 
 @contextmanager

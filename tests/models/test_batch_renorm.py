@@ -23,6 +23,13 @@ def reference(x, weight, bias, running_mean, running_var, warm):
     return torch.tensor(columns, dtype=torch.float64).T
 
 
+@pytest.fixture(params=["of a matrix", "single"], autouse=True)
+def kernels(request, monkeypatch):
+    """On a CPU, kernels for batch normalization of a matrix compute, but not in what is compiled."""
+    if request.param == "single":
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+
+
 def make(size=3, lead=(), warm=False):
     torch.manual_seed(0)
     layer = BatchRenorm(size, lead).double()
@@ -60,13 +67,20 @@ def test_gradients_are_those_of_the_formula_with_constant_corrections(lead, is_s
         torch.testing.assert_close(got, each)
 
 
-def test_inputs_in_bfloat16_are_normalized_in_float32():
-    layer, x = make().float(), torch.randn(64, 3)
-    rounded = x.bfloat16().requires_grad_()
-    y = copy.deepcopy(layer)(rounded)
-    torch.testing.assert_close(y, layer(rounded.detach().float()))
-    (grad,) = torch.autograd.grad(y.square().sum(), rounded)
-    assert y.dtype == torch.float32 and grad.dtype == torch.bfloat16
+@pytest.mark.parametrize("warm", [False, True])
+def test_inputs_in_bfloat16_are_normalized_in_float32(warm):
+    layer, rounded = make(warm=warm).float(), torch.randn(64, 3).bfloat16()
+    layers, inputs = [copy.deepcopy(layer), layer], [rounded.requires_grad_(), rounded.detach().float().requires_grad_()]
+    y, expected = (layer(x) for layer, x in zip(layers, inputs))
+    assert y.dtype == torch.bfloat16 and torch.equal(y, expected.bfloat16())
+    for name, value in layers[0].named_buffers():
+        torch.testing.assert_close(value, layer.get_buffer(name))
+    g = torch.randn(64, 3).bfloat16()
+    grads = [torch.autograd.grad(y, [x, layer.weight, layer.bias], g.to(y.dtype)) for y, x, layer in zip((y, expected), inputs, layers)]
+    assert grads[0][0].dtype == torch.bfloat16
+    torch.testing.assert_close(grads[0][0], grads[1][0].bfloat16())
+    for got, each in zip(grads[0][1:], grads[1][1:], strict=True):
+        torch.testing.assert_close(got, each)
 
 
 def test_running_statistics_follow_slowly_and_replace_those_of_the_batch_elsewhere():

@@ -72,6 +72,10 @@ class BindingEnv(InPlaceEnv, Protocol):
         """Return a callable that does what `step_into` does. Samplers call it for many steps."""
 
 
+class NotRestored(Exception):
+    """An environment cannot return to a state, although the state fits it. So it begins a new episode, and the run goes on."""
+
+
 class StatefulEnv(Protocol):
     """An environment whose complete state can be saved; `AtariEnv` and `GymEnvWrapper` are examples.
 
@@ -82,7 +86,11 @@ class StatefulEnv(Protocol):
         """Return the state as plain data (see `rlpyt.utils.plain`). `NotPlain` says that the state is unknown."""
 
     def set_state(self, state: Any) -> None:
-        """Restore a state that `get_state` of an environment made with the same arguments returned."""
+        """Restore a state that `get_state` of an environment made with the same arguments returned.
+
+        Raises:
+            NotRestored: the environment cannot return to it.
+        """
 
 
 class DeclaresSpaces:

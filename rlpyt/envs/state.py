@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import StatefulEnv, has_state
+from rlpyt.envs.base import NotRestored, StatefulEnv, has_state
+from rlpyt.envs.repeated import RepeatedEpisode
 from rlpyt.utils.misc import attributes, has_all
 from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, arrays_in, check_form, from_plain, shown, to_plain
 
@@ -63,12 +64,16 @@ def _defines_state(env: Any) -> bool:
 
 
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
-    """Restore the states of several environments; None leaves an environment unchanged. ValueError if their numbers differ."""
+    """Restore the states of several environments that are reset next; ValueError if their numbers differ.
+
+    An environment whose state is None, or that cannot return to it, only has other random numbers.
+    """
     if len(states) != len(envs):
         raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
     for env, state in zip(envs, states):
         if state is not None:
-            set_state(env, state)
+            with suppress(NotRestored):
+                set_state(env, state)
 
 
 def get_gym_state(env: Any) -> list:
@@ -162,7 +167,9 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
 
 
 def _layers(env: Any) -> tuple[list, list]:
-    """Return `env` and the environments inside, outermost first, and the first inner one that saves its state itself, if any."""
+    """Return `env` and the environments inside, outermost first, and then the first one that saves its state itself, if any."""
+    if isinstance(env, RepeatedEpisode):  # Others than this class may ask for their own state here.
+        return [], [env]
     layers = [env]
     while "env" in attributes(layers[-1]):
         inner = attributes(layers[-1])["env"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import ActionForm
+from rlpyt.envs.base import ActionForm, NotRestored
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
@@ -259,8 +259,8 @@ class ResumableCollector(DecorrelatingStartCollector):
         """Continue from what `state_dict` returned after batch `itr`, changing inputs and TrajInfos of `start_envs` in place.
 
         Returns:
-            The environments whose state is unknown (all, if `state` is None). They begin a new episode, with other random numbers than at
-            the start of the run.
+            The environments whose state is unknown (all, if `state` is None), or that cannot return to it. They begin a new episode, with
+            other random numbers than at the start of the run.
         """
         nothing = [None] * len(self.envs)
         unknown: dict[str, Any] = dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
@@ -281,9 +281,12 @@ class ResumableCollector(DecorrelatingStartCollector):
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
             if env_state is None or info is None:
                 restarted.append(b)
-            else:
-                traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
+                continue
+            traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
+            try:
                 self._set_env_state(b, env, env_state)
+            except NotRestored:
+                restarted.append(b)
         if restarted and isinstance(self._calls, VectorCalls):
             restarted = list(range(len(self.envs)))  # A vector is reset as a whole.
         self._restart(restarted, agent_inputs, traj_infos, itr, "when the run was resumed")
@@ -297,6 +300,8 @@ class ResumableCollector(DecorrelatingStartCollector):
     def _set_env_state(self, b: int, env: Any, state: Any) -> None:
         try:
             set_state(env, state)
+        except NotRestored:
+            raise
         except Exception as error:
             calls_of(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
             raise

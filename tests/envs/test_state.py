@@ -49,6 +49,8 @@ ENVS = {
     "part of cartpole": lambda: make_partial("CartPole-v1", [0, 2]),
     "normalized observations": lambda: GymEnvWrapper(gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))),
     "normalized rewards": lambda: GymEnvWrapper(gymnasium.wrappers.NormalizeReward(gymnasium.make("Pendulum-v1"))),
+    "lunar lander": lambda: make("LunarLander-v3"),
+    "lunar lander, windy": lambda: GymEnvWrapper(gymnasium.make("LunarLander-v3", continuous=True, enable_wind=True).unwrapped),
     "scaled rewards": lambda: make_scaled("Pendulum-v1", discount=0.9),
     "pong": lambda: make_atari(game="pong", horizon=150),
     "breakout, sticky": lambda: make_atari(game="breakout", repeat_action_probability=0.25, fire_on_reset=True),

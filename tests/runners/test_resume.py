@@ -72,6 +72,7 @@ CASES = {
     "discrete_sac": ("cartpole", "sac", dict(algo=small_replay)),
     "sac_lstm": ("pendulum_without_velocities", "sac_lstm", few_sequences),
     "td3_lstm": ("pendulum_without_velocities", "td3_lstm", few_sequences),
+    "dqn_box2d": ("lunarlander", "dqn", dict(algo=small_replay)),
     "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 

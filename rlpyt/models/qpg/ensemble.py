@@ -42,7 +42,8 @@ class EnsembleLinear(torch.nn.Module):
         n, out_features, _ = self.weight.shape
         if x.dim() == 2:  # One product of two matrices.
             return F.linear(x, self.weight.flatten(0, 1), self.bias.flatten()).view(len(x), n, out_features).transpose(0, 1)
-        weight, bias = self.weight, self.bias
+        weight: torch.Tensor = self.weight
+        bias: torch.Tensor = self.bias
         if torch.is_autocast_enabled(x.device.type):  # Autocast would convert W^T, across the rows of W, which is slow.
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight, bias = x.to(dtype), weight.to(dtype), bias.to(dtype)

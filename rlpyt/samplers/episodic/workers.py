@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.adapters import InPlaceEnvironment, as_in_place, from_dict
-from rlpyt.envs.base import close_env
+from rlpyt.envs.base import NotRestored, close_env
 from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import EnvSpec, checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
@@ -148,7 +148,7 @@ class Worker:
         return dict(seeds=seeds, random=self._random_state.state_dict())
 
     def load_state_dict(self, state: dict) -> int:
-        """Restore the result of `state_dict`; return how many environments restart instead, because their states are unknown."""
+        """Restore the result of `state_dict`; return how many environments begin a new episode instead."""
         entropy, n_spawned = state["seeds"]
         self._seeds = np.random.SeedSequence(entropy, spawn_key=(self._worker_number,), n_children_spawned=n_spawned)
         self._random_state.load_state_dict(state["random"])
@@ -366,7 +366,11 @@ class DefaultWorker(Worker):
             if env is None or env_state is None:
                 lost.add(b)
                 continue
-            set_state(_inside(env), env_state)
+            try:
+                set_state(_inside(env), env_state)
+            except NotRestored:
+                lost.add(b)
+                continue
             if column is not None:
                 self._set_column_state(b, column)
         if state["policy"] is not None and self._recorder.running:

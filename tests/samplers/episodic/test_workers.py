@@ -21,6 +21,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.pg.mujoco import MujocoLstmAgent
 from rlpyt.agents.policy import AgentPolicy
 from rlpyt.envs.adapters import as_environment, as_rlpyt
+from rlpyt.envs.base import NotRestored
 from rlpyt.envs.environment import Wrapper
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
@@ -911,6 +912,7 @@ def played_by_both(make, n_before=3, n_left_out=0):
         (StructuredAgent, make_structured),
         (StructuredAgent, QuietEnv),
         (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("CartPole-v1")),
+        (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("LunarLander-v3")),
         (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
         (RandomPolicy, lambda: GridWorldEnv("4x4")),
     ],
@@ -1017,6 +1019,25 @@ def test_episodes_with_steps_that_were_not_returned_are_left_out_of_a_state_whic
     pairs = played_by_both(make, n_left_out=1)
     assert lines == ["1 environments begin new episodes, because their states are unknown."]
     assert pairs[0][1].observations[:, 2].tolist() == [0, 1]
+
+
+def test_environments_that_cannot_return_to_their_state_begin_a_new_episode(monkeypatch):
+    lines = []
+    monkeypatch.setattr(logger, "log", lines.append)
+
+    class Lost(RepeatedEnv):
+        def get_state(self):
+            return 0
+
+        def set_state(self, state):
+            raise NotRestored("It is another world.")
+
+    def make(seed):
+        return LocalSampler(factory(FragmentWorker, 2, seed, 6, n_envs=1, timesteps_per_call=2), RecordingAgent(), lambda: Lost(5))
+
+    pairs = played_by_both(make, n_before=1, n_left_out=2)
+    assert lines == ["2 environments begin new episodes, because their states are unknown."]
+    assert [batch.step_types[0] for batch in pairs[0]] == [MID, FIRST]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from rlpyt.envs.base import (
     wrapper_chain,
     write_observation,
 )
-from rlpyt.envs.repeated import repeat_episodes, simulates_by_box2d
+from rlpyt.envs.repeated import with_known_state
 from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
@@ -83,8 +83,7 @@ class GymEnvWrapper(Wrapper, Env):
             from rlpyt.envs.action_masks import ActionMaskWrapper  # Here, because it needs gymnasium.
 
             env = ActionMaskWrapper(env, action_mask)
-        if simulates_by_box2d(env):
-            env = repeat_episodes(env)
+        env = with_known_state(env)
         super().__init__(env)
         self.act_null_value = act_null_value
         self.obs_null_value = obs_null_value

@@ -107,7 +107,7 @@ class RepeatedEpisode(Wrapper):
 def repeat_episodes(env: Any) -> Any:
     """Put a `RepeatedEpisode` around the innermost environment, if there is none; return `env`, or the `RepeatedEpisode` without wrappers.
 
-    `rlpyt.envs.gym.GymEnvWrapper` does so with environments that simulate by Box2D, such as LunarLander. For another simulator::
+    For a simulator whose state is not known otherwise, and that draws its random numbers from ``np_random``::
 
         def make_env():
             return GymEnvWrapper(repeat_episodes(gymnasium.make("Simulator-v0")))
@@ -122,7 +122,8 @@ def repeat_episodes(env: Any) -> Any:
     return env
 
 
-def simulates_by_box2d(env: Any) -> bool:
-    """Return whether the innermost environment has an object of Box2D, such as a world, which cannot be copied."""
+def with_known_state(env: Any) -> Any:
+    """Return `env`, with `repeat_episodes` if it simulates by Box2D, as LunarLander does: a world of Box2D cannot be saved."""
     *_, innermost = wrapper_chain(env)
-    return any(type(value).__module__.partition(".")[0] == "Box2D" for value in attributes(innermost).values())
+    is_of_box2d = any(type(value).__module__.partition(".")[0] == "Box2D" for value in attributes(innermost).values())
+    return repeat_episodes(env) if is_of_box2d else env

@@ -27,6 +27,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces
 from rlpyt.envs.gym import InfoConverter
+from rlpyt.envs.repeated import with_known_state
 from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
@@ -262,6 +263,8 @@ class GymVectorEnv(VectorEnv):
         info_example: Mapping | None = None,
         action_mask: str | None = None,
     ) -> None:
+        if _is_a(env.unwrapped, "SyncVectorEnv"):
+            env.unwrapped.envs = [with_known_state(each) for each in env.unwrapped.envs]
         self._inside, self.n = env, int(env.num_envs)
         if action_mask is not None:
             from rlpyt.envs.action_masks import VectorActionMaskWrapper  # Here, because it needs gymnasium.

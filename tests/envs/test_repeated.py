@@ -8,6 +8,7 @@ from rlpyt.envs.base import NotRestored, unwrapped, wrapper_chain
 from rlpyt.envs.gym import GymEnvWrapper, make
 from rlpyt.envs.repeated import RepeatedEpisode, repeat_episodes
 from rlpyt.envs.state import get_state, set_state
+from rlpyt.envs.vector import make_vec
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.plain import NotPlain
 
@@ -134,6 +135,26 @@ def test_environments_of_box2d_repeat_their_episodes_and_give_the_numbers_of_gym
             observation, reward, terminated, truncated, _ = bare.step(action)
             over = terminated or truncated
             np.testing.assert_equal(env.step(action)[:3], (observation, reward, over))
+
+
+def test_so_do_those_of_a_vector():
+    vector, other = (
+        make_vec("LunarLander-v3", 2, vectorization_mode="sync", vector_kwargs=dict(autoreset_mode="SameStep")) for _ in range(2)
+    )
+    observations, actions = np.empty((2, 8), np.float32), np.array([0, 2])
+
+    def play(vector, n):
+        steps = [(vector.step_into(actions, observations), observations.copy()) for _ in range(n)]
+        return [(step.reward.copy(), step.terminated.copy(), observation) for step, observation in steps]
+
+    for seed, each in enumerate((other, vector)):
+        each.seed([seed, seed + 10])
+        each.reset_into(observations)
+    assert any(terminated.any() for _, terminated, _ in play(vector, 120))
+    state = vector.get_state()
+    expected = play(vector, 100)
+    other.set_state(state)
+    np.testing.assert_equal(play(other, 100), expected)
 
 
 @pytest.mark.parametrize("chance, restarted", [(False, []), (True, [0, 1, 2])])

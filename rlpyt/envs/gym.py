@@ -448,9 +448,13 @@ def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> 
 
     Raises:
         ImportError: packages are missing, or the version does not work; the text says what to install or which version to use.
+        TypeError: the id of the environment is missing.
     """
     import gymnasium
 
+    if not args and "id" not in kwargs:
+        given = f" instead of {', '.join(kwargs)}" if kwargs else ""
+        raise TypeError(f'make needs the id of an environment{given}: for example env_kwargs=dict(id="CartPole-v1") of the sampler.')
     id = kwargs.get("id", args[0] if args else None)
     if isinstance(id, str) and id not in gymnasium.registry:
         _register_atari(id)
@@ -518,7 +522,7 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
             hint = f"Classic gym, which is imported, does not know it either: {unknown}"
         else:
             return gym.make(*args, **kwargs)
-    raise type(error)(f"{error} {hint}".rstrip()) from error
+    raise type(error)(f"{error} {hint}".rstrip()) from None
 
 
 def _is_observation_and_info(result: Any) -> bool:

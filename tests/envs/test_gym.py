@@ -574,10 +574,20 @@ def test_make_passes_arguments_on_and_takes_an_info_example():
 
 @BOTH
 def test_a_misspelt_id_gives_gymnasiums_error(module):
-    with pytest.raises(gymnasium.error.NameNotFound, match="Did you mean: `CartPole`\\?$"):
+    with pytest.raises(gymnasium.error.NameNotFound, match="Did you mean: `CartPole`\\?$") as raised:
         module.make("CartPoel-v1")
+    assert raised.value.__suppress_context__  # One traceback.
     with pytest.raises(gymnasium.error.VersionNotFound, match=r"It provides[^.]*\.$"):
         module.make("CartPole-v99")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "kwargs, given", [({}, ""), (dict(env_id="CartPole-v1", sutton_barto_reward=True), " instead of env_id, sutton_barto_reward")]
+)
+def test_a_missing_id_is_named(module, kwargs, given):
+    with pytest.raises(TypeError, match=f'make needs the id of an environment{given}: for example env_kwargs=dict.id="CartPole-v1".'):
+        module.make(**kwargs)
 
 
 @BOTH

@@ -32,7 +32,7 @@ def main(out, config, sampler, device=None, real=False, ranks=0, graphs=False, s
     from rlpyt.utils.logging.context import logger_context
 
     run = golden.Run(*config.split(":"), sampler)
-    affinity = dict(golden.AFFINITY, cuda_idx=device)
+    affinity = dict(run.affinity, cuda_idx=device)
     if ranks:
         affinity = [affinity] * ranks
     elif sampler.startswith("async_"):

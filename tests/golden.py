@@ -4,7 +4,8 @@
     python tests/golden.py compare before.json         # runs what is in it again, and says what differs
     python tests/golden.py trees ../old ../new         # records one working tree and compares another, e.g. of `git worktree add`
     python tests/golden.py record some.json --only cartpole:dqn /cpu --tree ../old
-    python tests/golden.py verify                      # runs everything with digests, and verifies it (see `rlpyt.experiments.verify`)
+    python tests/golden.py verify --workers 1 2 4      # runs everything with digests, verifies it (see `rlpyt.experiments.verify`), and
+                                                       # resumes it in the middle: the rows must be those of the uninterrupted run
 
 A run is a tiny one (`smoke` of `rlpyt.experiments.train`) of a configuration of `rlpyt.experiments.configs`, once with the serial sampler
 and once with workers; EXTRAS has others, for what no configuration uses. Seed and threads are fixed. Recorded are, as hashes, the
@@ -45,7 +46,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 7
 TIMEOUT = 300  # seconds for one run
-AFFINITY = dict(cuda_idx=None, workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1, worker_torch_threads=1)
+AFFINITY = dict(cuda_idx=None, set_affinity=False, master_torch_threads=1, worker_torch_threads=1)
+N_WORKERS = 2
 PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "mujoco", "box2d", "opencv-python", "opencv-python-headless")
 NEEDS = {  # Modules, by the beginning of a configuration's name.
     r"atari_": ("ale_py", "cv2"),
@@ -65,6 +67,7 @@ class Run(NamedTuple):
         extra: what is different from the configuration, in a word.
         settings: that difference, such as "algo.n_step_return=3".
         classes: import paths of other classes.
+        n_workers: worker processes of samplers that have some.
     """
 
     module: str
@@ -73,11 +76,18 @@ class Run(NamedTuple):
     extra: str = ""
     settings: Sequence[str] = ()
     classes: dict[str, str] = {}
+    n_workers: int = N_WORKERS
 
     @property
     def name(self) -> str:
         """What this run is called in files and on the command line."""
-        return f"{self.module}:{self.key}/{self.sampler}{'/' * bool(self.extra)}{self.extra}"
+        n_workers = f"{self.n_workers} workers" if self.n_workers != N_WORKERS else ""
+        return "/".join(filter(None, (f"{self.module}:{self.key}", self.sampler, self.extra, n_workers)))
+
+    @property
+    def affinity(self) -> dict[str, Any]:
+        """The affinity, whose list of processors sets the number of workers."""
+        return dict(AFFINITY, workers_cpus=list(range(self.n_workers)))
 
 
 PRIORITIZED = dict(extra="prioritized", settings=["algo.prioritized_replay=True"])
@@ -149,8 +159,8 @@ def settings_of(run: Run) -> tuple[dict, dict]:
         if ".dqn." in path:  # 16 updates.
             settings.append("algo.min_steps_learn=128")
             settings += ["algo.batch_B=4", "algo.replay_ratio=4"] if "r2d1" in path else ["algo.batch_size=16", "algo.replay_ratio=2"]
-    if run.sampler != "serial" and module.configs[run.key]["sampler"].get("batch_B") == 1:
-        settings.append("sampler.batch_B=2")  # One for each worker.
+    if run.sampler != "serial" and module.configs[run.key]["sampler"].get("batch_B", run.n_workers) < run.n_workers:
+        settings.append(f"sampler.batch_B={run.n_workers}")  # One for each worker.
     return configuration(run.module, run.key, run.sampler, settings, dict(classes=run.classes), smoke=True)
 
 
@@ -224,7 +234,7 @@ def observe(run: Run) -> dict[str, Any]:
     from rlpyt.experiments.build import build
     from rlpyt.utils.logging.context import logger_context
 
-    batches, runner = Batches(), build(*settings_of(run), dict(AFFINITY), SEED)
+    batches, runner = Batches(), build(*settings_of(run), run.affinity, SEED)
     obtain_samples = runner.sampler.obtain_samples
 
     def observed(*args: Any, **kwargs: Any) -> Any:
@@ -243,18 +253,34 @@ def observe(run: Run) -> dict[str, Any]:
 
 
 def verified(run: Run) -> dict[str, Any]:
-    """Do a run with digests in this process, compute it again, and return the number of rows, and in which tensor they part, if they do."""
+    """Do a run with digests in this process, compute it again, and do it with an interruption, from which it resumes.
+
+    Returns:
+        The number of rows, and where these runs part from the first one, if they do.
+    """
     from rlpyt.experiments.build import build
-    from rlpyt.experiments.verify import verify
+    from rlpyt.experiments.verify import compare, verify
+    from rlpyt.utils.launching.sweep import PAUSE_AT
     from rlpyt.utils.logging.context import logger_context
 
-    runner = build(*settings_of(run), dict(AFFINITY), SEED)
-    runner.digest = True
-    with tempfile.TemporaryDirectory() as directory:
-        with logger_context(directory, 0, "golden", snapshot_mode="none") as run_dir:
+    settings, paths = settings_of(run)
+
+    def train(directory: str, **changes: Any) -> str:
+        runner = build(settings, paths, run.affinity, SEED)
+        for name, value in dict(changes, digest=True, save_replay=True).items():
+            setattr(runner, name, value)
+        with logger_context(directory, 0, "golden", snapshot_mode="last") as run_dir:
             runner.train()
-        found = verify(run_dir, None)
-    return dict(rows=len(found.pairs), parting=None if found.parting is None else f"{found.parting.a}, {' '.join(found.parting.first)}")
+        return run_dir
+
+    with tempfile.TemporaryDirectory() as whole_dir, tempfile.TemporaryDirectory() as parts_dir:
+        whole = train(whole_dir)
+        os.environ[PAUSE_AT] = str(settings["runner"]["n_steps"] // 2)
+        parts = train(parts_dir)
+        del os.environ[PAUSE_AT]
+        found = {"again": verify(whole, None), "resumed": compare(whole, train(parts_dir, resume_from=parts))}
+    partings = [f"{how}: {each.parting.a}, {' '.join(each.parting.first)}" for how, each in found.items() if each.parting is not None]
+    return dict(rows=len(found["resumed"].pairs), parting="; ".join(partings) or None)
 
 
 def observe_episodes(run: Run) -> dict[str, Any]:
@@ -346,18 +372,24 @@ def record(tree: Path, only: Sequence[str] = (), of: Collection[str] | None = No
     return dict(versions=versions(), runs=recorded)
 
 
-def verify_all(tree: Path, only: Sequence[str]) -> int:
-    """Do all runs with digests, and compute them again; print a line for each, and return the exit code."""
-    runs, _ = in_process(None, tree.resolve())
-    names = [name for name, run in runs.items() if run[0] != "episodes" and is_among(name, only)]
+def verify_all(tree: Path, only: Sequence[str], n_workers: Sequence[int]) -> int:
+    """Do all runs with digests, again, and with an interruption; print a line for each, and return the exit code.
+
+    Runs of samplers with workers are done with each of these numbers of workers.
+    """
+    planned = [Run(*run) for run in in_process(None, tree.resolve())[0].values() if run[0] != "episodes"]
+    runs = [run._replace(n_workers=n) for run in planned for n in (n_workers if run.sampler != "serial" else [N_WORKERS])]
+    runs = [run for run in runs if is_among(run.name, only)]
     n_verified = 0
-    for i, name in enumerate(names):
-        found = in_process(runs[name], tree.resolve(), "verified")
+    for i, run in enumerate(runs):
+        begun = time.monotonic()
+        found = in_process(run, tree.resolve(), "verified")
         wrong = found.get("crash") or found["parting"]
         n_verified += wrong is None
-        print(f"{i + 1}/{len(names)} {name}: {wrong or str(found['rows']) + ' rows are the same'}", flush=True)
-    print(f"{n_verified} of {len(names)} runs are verified.")
-    return int(n_verified < len(names) or not names)
+        same = wrong or f"{found['rows']} rows are the same, {time.monotonic() - begun:.1f} s"
+        print(f"{i + 1}/{len(runs)} {run.name}: {same}", flush=True)
+    print(f"{n_verified} of {len(runs)} runs are verified.")
+    return int(n_verified < len(runs) or not runs)
 
 
 def is_among(name: str, only: Sequence[str]) -> bool:
@@ -441,7 +473,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("record", "run, and write FILE"),
         ("compare", "run, and say what differs from FILE"),
         ("trees", "compare trees"),
-        ("verify", "run twice, and compare digests"),
+        ("verify", "run with digests, again, and with an interruption, and compare"),
     ):
         command = commands.add_parser(name, help=help_)
         if name == "trees":
@@ -451,10 +483,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name != "verify":
                 command.add_argument("file", type=Path, help="the recording, in JSON")
             command.add_argument("--tree", type=Path, default=ROOT, help="the working tree whose code runs; default: this one")
+        if name == "verify":
+            command.add_argument("--workers", nargs="+", type=int, default=[N_WORKERS], metavar="N", help="numbers of worker processes")
         command.add_argument("--only", nargs="+", default=[], metavar="NAME", help="runs whose names contain one of these")
     args = parser.parse_args(argv)
     if args.command == "verify":
-        return verify_all(args.tree, args.only)
+        return verify_all(args.tree, args.only, args.workers)
     if args.command == "trees":
         return report(record(args.old, args.only), record(args.new, args.only), args.only)
     if args.command == "compare":

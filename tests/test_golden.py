@@ -1,12 +1,15 @@
 """The script that compares what two versions of the code train: what it notices, and what it leaves out."""
 
 import json
+import re
 
 import golden
 import pytest
 import torch
 from tiers import full, processes
 
+from rlpyt.envs.base import NotRestored
+from rlpyt.samplers import columns
 from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples
 from rlpyt.utils.misc import torch_threads
 
@@ -18,9 +21,9 @@ def in_this_process(monkeypatch):
     """Makes the script do one run only, in this process; returns a dictionary with the run, which may be changed."""
     planned = {RUN.name: RUN}
 
-    def in_process(what, tree):
+    def in_process(what, tree, how="observe"):
         with torch_threads(1):
-            return (planned, []) if what is None else golden.observe(golden.Run(*json.loads(json.dumps(what))))
+            return (planned, []) if what is None else getattr(golden, how)(golden.Run(*json.loads(json.dumps(what))))
 
     monkeypatch.setattr(golden, "in_process", in_process)
     return planned
@@ -38,6 +41,24 @@ def test_a_second_run_is_the_same_and_one_with_another_learning_rate_is_not(in_t
     recorded = json.loads(file.read_text())["runs"][RUN.name]
     assert {"env.observation", "env.reward", "agent.action"} <= recorded["samples"].keys()
     assert "lossAverage" in recorded["progress"] and not any("Time" in name for name in recorded["progress"])
+
+
+def test_verify_names_the_row_in_which_a_resumed_run_parts(in_this_process, capsys, monkeypatch):
+    assert golden.main(["verify", "--workers", "1", "4"]) == 0  # The serial sampler has no workers, so it is one run.
+    assert capsys.readouterr().out.endswith("s\n1 of 1 runs are verified.\n")
+
+    def set_state(env, state):
+        raise NotRestored  # A new episode begins.
+
+    monkeypatch.setattr(columns, "set_state", set_state)
+    assert golden.main(["verify"]) == 1
+    assert re.search(r"a2c/serial: resumed: row 2 .*Samples env.observation\n0 of 1 runs are verified", capsys.readouterr().out)
+
+
+def test_runs_with_other_numbers_of_workers_have_other_names():
+    of_workers = [golden.Run("cartpole", "ppo", "cpu", n_workers=n) for n in (2, 4)]
+    assert [run.name for run in of_workers] == ["cartpole:ppo/cpu", "cartpole:ppo/cpu/4 workers"]
+    assert [len(run.affinity["workers_cpus"]) for run in of_workers] == [2, 4]
 
 
 def test_memory_of_a_batch_that_means_nothing_is_left_out():

@@ -73,7 +73,7 @@ class BindingEnv(InPlaceEnv, Protocol):
 
 
 class NotRestored(Exception):
-    """An environment cannot return to a state, although the state fits it. So it begins a new episode, and the run goes on."""
+    """The state is intact, but the environment cannot return to it. The caller begins a new episode."""
 
 
 class StatefulEnv(Protocol):

@@ -28,8 +28,7 @@ from rlpyt.envs.base import (
     wrapper_chain,
     write_observation,
 )
-from rlpyt.envs.repeated import with_known_state
-from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
+from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept, with_known_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.spaces.masked import allowed_action, is_masked
@@ -220,8 +219,8 @@ class GymEnvWrapper(Wrapper, Env):
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
         check_form(state, dict(env=list, seed=(int, type(None))), "The state of GymEnvWrapper")
-        set_gym_state(self.env, state["env"])
         self._seed = state["seed"]
+        set_gym_state(self.env, state["env"])
 
     @property
     def spaces(self) -> EnvSpaces:

@@ -13,6 +13,7 @@ from rlpyt.envs.base import CompletedSpec, as_flag, as_number, forwarded_attribu
 from rlpyt.envs.environment import CountingEnvironment
 from rlpyt.envs.gym import infill_info, make_gym
 from rlpyt.envs.specs import EnvStep, StepType, checked_reset
+from rlpyt.envs.state import with_known_state
 from rlpyt.utils.misc import attributes, may_take_keyword
 from rlpyt.utils.seed import seed_method
 
@@ -58,7 +59,7 @@ class GymEnv(CountingEnvironment):
             raise ValueError(f"{sorted(kwargs)} are arguments of gymnasium.make, and only allowed if env is a name.")
         else:
             inner = env
-        self.env: gymnasium.Env = inner
+        self.env: gymnasium.Env = with_known_state(inner)
         self._is_own = isinstance(env, str)
         self._info_example = info_example
         self._seed: int | None = None

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from rlpyt.envs.adapters import as_environment, is_env
 from rlpyt.envs.environment import Environment, Wrapper
 from rlpyt.envs.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
+from rlpyt.envs.state import restore_each
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
@@ -338,10 +339,9 @@ class MultiEnvWrapper(_OtherSpec):
             state["envs"]
         ):
             raise ValueError(f"The state does not belong to {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
-        for env, env_state in zip(self._envs, state["envs"]):
-            env.set_state(env_state)
         self._active, self._rng, self._begins_anew = state["active"], rng, False
         self.env = self._envs[self._active or 0]
+        restore_each(self._envs, state["envs"], lambda env, env_state: env.set_state(env_state))
 
     def close(self) -> None:
         """Close all environments."""

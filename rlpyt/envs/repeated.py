@@ -1,35 +1,36 @@
-"""The state of an environment that cannot tell its own: how its episode came about."""
+"""The state of an environment that cannot be read: its episode is recorded, and repeated instead."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
-from rlpyt.envs.base import NotRestored, Wrapper, wrapper_chain
-from rlpyt.utils.misc import attributes
+from rlpyt.envs.base import NotRestored, wrapper_chain
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, generator_state, set_generator_state, to_plain
 
 MOST_STEPS = 100_000  # Of a longer episode, the state is unknown.
-_FORM = dict(is_reset=bool, generator=str, arguments=object, actions=object, observation=object)
+_FORM = dict(is_reset=bool, before=str, after=str, arguments=object, actions=object, observation=object)
 
 
-class RepeatedEpisode(Wrapper):
+class RepeatedEpisode(gymnasium.Wrapper):
     """Gives a Gymnasium environment a state, with which a run resumes in the middle of an episode.
 
     The state is that of the random generator before the last reset, with the arguments of the reset and all actions since. `set_state`
-    resets the environment and repeats the actions. This leads to the same place if nothing outlives a reset, and if the only random
-    numbers are those of ``np_random``. It takes as long as these steps took. It is for simulators, and not for what acts on the world: a
-    robot would repeat its movements.
+    resets the environment and repeats the actions. This leads to the same place if nothing outlives a reset, and if the environment and its
+    wrappers draw random numbers only in resets and steps, and only from ``np_random``. Restoring takes as long as these steps did. It is
+    for simulators, and not for what acts on the world: a robot would repeat its movements.
 
     `repeat_episodes` puts it into an environment.
 
     Args:
-        env: the innermost environment, of Gymnasium.
+        env: the innermost environment.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self._before: str | None = None  # State of the generator before the reset; None before the first one.
         self._arguments: dict[str, Any] = {}  # Of the reset.
@@ -37,49 +38,42 @@ class RepeatedEpisode(Wrapper):
         self._observation: Any = None
 
     @property
-    def np_random(self) -> np.random.Generator:
-        """The environment's random generator."""
-        return self.env.np_random
+    def spec(self) -> Any:  # type: ignore[override]
+        """The specification of the environment, in which this wrapper does not appear."""
+        return self.env.spec
 
-    @np_random.setter
-    def np_random(self, generator: np.random.Generator) -> None:
-        self.env.np_random = generator
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         """Reset the environment, and begin to record."""
         self._before, self._arguments, self._actions = generator_state(self.np_random), dict(seed=seed, options=options), []
         result = self.env.reset(seed=seed, options=options)
-        self._observation = result[0]
+        self._observation = copy.deepcopy(result[0])  # Here and below, others may write into the original.
         return result
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: Any) -> tuple:
         """Step the environment, and record the action."""
         if self._actions is not None:
-            self._actions.append(copy.copy(action))  # Its memory may be used again.
+            self._actions.append(copy.deepcopy(action))
             if len(self._actions) > MOST_STEPS:
                 self._actions = None
         result = self.env.step(action)
-        self._observation = result[0]
+        self._observation = copy.deepcopy(result[0])
         return result
 
     def get_state(self) -> dict:
-        """Return how the episode came about, as plain data, and its last observation.
+        """Return the record of the episode as plain data, with its last observation and the generator's state now.
 
         Raises:
             NotPlain: the episode is longer than `MOST_STEPS`, or an action or an argument of the reset cannot be written as plain data.
         """
-        if self._before is None:
-            return dict(is_reset=False, generator=generator_state(self.np_random), arguments=None, actions=[], observation=None)
         if self._actions is None:
             raise NotPlain(f"The episode of {type(self.env).__name__} has more than {MOST_STEPS:,} steps.")
-        actions: Any = self._actions
-        if actions and all(isinstance(action, (np.ndarray, np.generic)) for action in actions):
-            actions = np.stack(actions)  # Much shorter than a list.
+        now = generator_state(self.np_random)
         return dict(
-            is_reset=True,
-            generator=self._before,
+            is_reset=self._before is not None,
+            before=self._before or now,
+            after=now,
             arguments=to_plain(self._arguments, "The arguments of reset"),
-            actions=to_plain(actions, "The actions"),
+            actions=to_plain(_together(self._actions), "The actions"),
             observation=to_plain(self._observation, "The observation"),
         )
 
@@ -87,27 +81,40 @@ class RepeatedEpisode(Wrapper):
         """Restore a state that `get_state` returned.
 
         Raises:
-            NotRestored: the repeated episode has led to another observation.
+            NotRestored: the repeated episode has led to another observation, or to other random numbers.
+            ValueError: the state is damaged, or of another environment.
         """
         check_form(state, _FORM, "The state of RepeatedEpisode")
-        set_generator_state(self.np_random, state["generator"], "The generator of RepeatedEpisode")
+        set_generator_state(self.np_random, state["before"], "The generator of RepeatedEpisode")
         if not state["is_reset"]:
             return
         arguments, actions = from_plain(state["arguments"], "The arguments of reset"), from_plain(state["actions"], "The actions")
         check_form(arguments, dict(seed=(int, type(None)), options=(dict, type(None))), "The arguments of reset")
-        self.reset(seed=arguments["seed"], options=arguments["options"])
-        for action in actions:
-            self.step(action)
-        if to_plain(self._observation) != state["observation"]:
+        check_form(actions, (list, np.ndarray), "The actions")
+        try:
+            self.reset(**arguments)
+            for action in actions:
+                self.step(action)
+        except Exception as error:
+            raise ValueError(f"The actions of RepeatedEpisode are damaged, or of another environment: {error!r}") from error
+        if to_plain(self._observation) != state["observation"] or generator_state(self.np_random) != state["after"]:
             raise NotRestored(
-                f"{type(self.env).__name__} came to another observation when it repeated the {len(actions)} actions of its episode."
+                f"{type(self.env).__name__} came to another observation, or to other random numbers, when it repeated the "
+                f"{len(actions)} actions of its episode."
             )
 
 
-def repeat_episodes(env: Any) -> Any:
-    """Put a `RepeatedEpisode` around the innermost environment, if there is none; return `env`, or the `RepeatedEpisode` without wrappers.
+def _together(actions: Sequence[Any]) -> Any:
+    """Return actions as one array, which is much shorter as plain data, if they are arrays or numbers of one kind."""
+    are_arrays = all(isinstance(action, (np.ndarray, np.generic)) for action in actions)
+    is_one_kind = are_arrays and len({(action.shape, action.dtype) for action in actions}) == 1
+    return np.stack(actions) if is_one_kind else actions
 
-    For a simulator whose state is not known otherwise, and that draws its random numbers from ``np_random``::
+
+def repeat_episodes(env: Any) -> Any:
+    """Put a `RepeatedEpisode` around the innermost environment, in place, unless there is one; return the outermost environment.
+
+    For a simulator whose state cannot be read, and that draws its random numbers from ``np_random``::
 
         def make_env():
             return GymEnvWrapper(repeat_episodes(gymnasium.make("Simulator-v0")))
@@ -120,10 +127,3 @@ def repeat_episodes(env: Any) -> Any:
         return repeated
     wrappers[-1].env = repeated
     return env
-
-
-def with_known_state(env: Any) -> Any:
-    """Return `env`, with `repeat_episodes` if it simulates by Box2D, as LunarLander does: a world of Box2D cannot be saved."""
-    *_, innermost = wrapper_chain(env)
-    is_of_box2d = any(type(value).__module__.partition(".")[0] == "Box2D" for value in attributes(innermost).values())
-    return repeat_episodes(env) if is_of_box2d else env

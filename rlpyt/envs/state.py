@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import NotRestored, StatefulEnv, has_state
-from rlpyt.envs.repeated import RepeatedEpisode
+from rlpyt.envs.base import NotRestored, StatefulEnv, has_state, wrapper_chain
 from rlpyt.utils.misc import attributes, has_all
 from rlpyt.utils.plain import NotPlain, Reader, Writer, arrays_apart, arrays_in, check_form, from_plain, shown, to_plain
 
@@ -24,6 +23,8 @@ _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "module"}
 # Of these, the name is saved: an environment may have several, of which it uses one at a time.
 _NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
 _STATISTICS = "RunningMeanStd"  # Class, by name, of running statistics, in Gymnasium's wrappers and others. The object stays, and changes.
+# Environments in worlds of Box2D, which cannot be saved. They make a new world for each episode, or repeat their episodes all the same.
+_REPEATED = {"gymnasium.envs.box2d.lunar_lander.LunarLander", "gymnasium.envs.box2d.car_racing.CarRacing"}
 _WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
@@ -64,9 +65,9 @@ def _defines_state(env: Any) -> bool:
 
 
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
-    """Restore the states of several environments that are reset next; ValueError if their numbers differ.
+    """Restore the states of several environments, each of which is reset next; ValueError if their numbers differ.
 
-    An environment whose state is None, or that cannot return to it, only has other random numbers.
+    If a state is None or cannot be restored, the environment's random numbers differ from those of an uninterrupted run.
     """
     if len(states) != len(envs):
         raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
@@ -74,6 +75,29 @@ def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
         if state is not None:
             with suppress(NotRestored):
                 set_state(env, state)
+
+
+def restore_each(envs: Sequence[Any], states: Sequence[Any], restore: Callable[[Any, Any], None]) -> None:
+    """Call ``restore(env, state)`` for each environment, also after one that cannot return to its state, and then raise its NotRestored."""
+    first: NotRestored | None = None
+    for env, state in zip(envs, states, strict=True):
+        try:
+            restore(env, state)
+        except NotRestored as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def with_known_state(env: Any) -> Any:
+    """Return `env`, with a `rlpyt.envs.repeated.RepeatedEpisode` inside if it is one whose state can be known in no other way."""
+    *_, innermost = wrapper_chain(env)
+    cls = type(innermost)
+    if f"{cls.__module__}.{cls.__qualname__}" not in _REPEATED:
+        return env
+    from rlpyt.envs.repeated import repeat_episodes  # Here, because it needs gymnasium.
+
+    return repeat_episodes(env)
 
 
 def get_gym_state(env: Any) -> list:
@@ -168,7 +192,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
 
 def _layers(env: Any) -> tuple[list, list]:
     """Return `env` and the environments inside, outermost first, and then the first one that saves its state itself, if any."""
-    if isinstance(env, RepeatedEpisode):  # Others than this class may ask for their own state here.
+    if _repeats(env):  # It saves its state itself. Other environments may call this function for that, so they are not `own` here.
         return [], [env]
     layers = [env]
     while "env" in attributes(layers[-1]):
@@ -182,7 +206,12 @@ def _layers(env: Any) -> tuple[list, list]:
 def _has_own_state(layer: Any) -> bool:
     cls = type(layer)
     of_gymnasium = any(base.__module__ == "gymnasium.core" for base in cls.__mro__)  # Their `set_state` may mean something else (MuJoCo).
-    return has_state(cls) and not of_gymnasium
+    return has_state(cls) and (not of_gymnasium or _repeats(layer))
+
+
+def _repeats(layer: Any) -> bool:
+    """Whether a layer is a `rlpyt.envs.repeated.RepeatedEpisode`, whose module needs gymnasium."""
+    return any(cls.__name__ == "RepeatedEpisode" for cls in type(layer).__mro__)
 
 
 def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:

@@ -27,8 +27,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces
 from rlpyt.envs.gym import InfoConverter
-from rlpyt.envs.repeated import with_known_state
-from rlpyt.envs.state import get_gym_state, set_gym_state, statistics_kept
+from rlpyt.envs.state import get_gym_state, restore_each, set_gym_state, statistics_kept, with_known_state
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -493,14 +492,13 @@ class GymVectorEnv(VectorEnv):
         """Restore a state that `get_state` returned."""
         check_form(state, dict(env=tuple, seeds=(list, type(None))), "The state of GymVectorEnv")
         envs, resets = state["env"]
+        self._seeds = state["seeds"]
         if resets is None:
             set_gym_state(self._inside, envs)
         else:
             check_form(envs, list, "The state of GymVectorEnv")
-            for env, env_state in zip(self._inside.envs, envs, strict=True):
-                set_gym_state(env, env_state)
             self._inside._autoreset_envs = from_plain(resets, "The state of GymVectorEnv")
-        self._seeds = state["seeds"]
+            restore_each(self._inside.envs, envs, set_gym_state)
 
     def render(self) -> Any:
         """Return the picture of the first environment."""

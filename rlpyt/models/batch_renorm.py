@@ -11,6 +11,7 @@ import torch
 MOMENTUM = 0.99  # of the running statistics, per batch
 EPS = 1e-3
 WARM_UP = 100_000  # Batches that are normalized by their own statistics alone.
+_KINDS = [(torch.float32,) * 2, (torch.float64,) * 2, (torch.bfloat16, torch.float32)]  # Of inputs and parameters, for PyTorch's kernels.
 MAX_SCALE, MAX_SHIFT = 3.0, 5.0  # Limits of the corrections r and d afterwards.
 
 
@@ -45,12 +46,13 @@ class BatchRenorm(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[*lead,B,size], or [B,size] for all of an ensemble -> [*lead,B,size].
 
-        Where autocast gives bfloat16, statistics are float32.
+        Under autocast, x and in training the output are bfloat16, but statistics are float32.
         """
         if self.uses_running or not self.training:
             scale = self.weight * (self.running_var + EPS).rsqrt()
             return torch.addcmul(self.bias - self.running_mean * scale, x, scale)
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        has_kernels = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if has_kernels and x.numel() and (x.dtype, self.weight.dtype) in _KINDS:
             x = x.expand(*self.weight.shape[:-2], *x.shape[-2:]).contiguous()
             with torch.no_grad():
                 mean, var = _statistics(x)

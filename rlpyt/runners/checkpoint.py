@@ -210,8 +210,8 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     if restarted and own["sampler"] is not None:
         logger.log(
             f"{len(restarted)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
-            "abandoned at a signal), or they cannot return to them, or they are distributed differently among workers, or update_envs had "
-            "replaced them (then call it again)."
+            "abandoned at a signal), or the environments could not return to them, or they are distributed differently among workers, "
+            "or update_envs had replaced them (then call it again)."
         )
     return first_itr
 

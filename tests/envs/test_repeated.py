@@ -1,13 +1,18 @@
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.box2d.lunar_lander import LunarLander
 
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.envs import repeated
 from rlpyt.envs.base import NotRestored, unwrapped, wrapper_chain
 from rlpyt.envs.gym import GymEnvWrapper, make
+from rlpyt.envs.gym_env import GymEnv
+from rlpyt.envs.multitask import MultiEnvWrapper
 from rlpyt.envs.repeated import RepeatedEpisode, repeat_episodes
-from rlpyt.envs.state import get_state, set_state
+from rlpyt.envs.state import get_state, set_state, set_states
 from rlpyt.envs.vector import make_vec
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.plain import NotPlain
@@ -38,7 +43,7 @@ class Walk(gymnasium.Env):
         self.hidden.position = self.hidden.position + action + self.np_random.normal(size=2).astype(np.float32)
         if self.chance:
             self.hidden.position = self.hidden.position + np.random.random(2).astype(np.float32)
-        return self.hidden.position, float(self.hidden.position[0]), bool(self.hidden.position[1] > 20), False, {}
+        return self.hidden.position.copy(), float(self.hidden.position[0]), bool(self.hidden.position[1] > 20), False, {}
 
 
 def make_walk(chance=False, limit=30):
@@ -71,6 +76,14 @@ def test_an_environment_that_hides_its_state_goes_on_from_it(n_before):
         np.testing.assert_equal(play(each, 70, np.random.default_rng(1)), expected)
 
 
+def test_it_may_be_inside_of_wrappers_of_gymnasium():
+    env, other = (GymEnvWrapper(gymnasium.wrappers.TimeLimit(repeat_episodes(Walk()), 30)) for _ in range(2))
+    env.reset()
+    play(env, 20, np.random.default_rng(0))
+    set_state(other, get_state(env))
+    np.testing.assert_equal(play(other, 30, np.random.default_rng(1)), play(env, 30, np.random.default_rng(1)))
+
+
 def test_before_the_first_reset_the_random_numbers_are_its_state():
     env, other = RepeatedEpisode(Walk()), RepeatedEpisode(Walk())
     env.np_random = np.random.default_rng(3)
@@ -87,17 +100,60 @@ def test_arguments_of_the_reset_are_repeated():
     np.testing.assert_equal(other.step(np.zeros(2, np.float32)), env.step(np.zeros(2, np.float32)))
 
 
-def test_an_episode_that_comes_to_another_place_is_not_restored():
-    env = RepeatedEpisode(Walk(chance=True))
+def played(env, n):
     env.reset(seed=0)
-    state = env.get_state()
-    env.set_state(state)
-    env.step(np.ones(2, np.float32))
-    with pytest.raises(NotRestored, match="Walk came to another observation when it repeated the 1 actions of its episode"):
+    for _ in range(n):
+        env.step(np.ones(2, np.float32))
+    return env
+
+
+def test_an_episode_that_comes_to_another_place_is_not_restored():
+    env = played(RepeatedEpisode(Walk(chance=True)), 0)
+    env.set_state(env.get_state())
+    played(env, 1)
+    with pytest.raises(NotRestored, match="Walk came to another observation, or .* when it repeated the 1 actions of its episode"):
         env.set_state(env.get_state())
 
 
-@pytest.mark.parametrize("damage", [dict(generator="{}"), dict(arguments=3), dict(arguments=dict(size=1)), dict(actions=("no", 1))])
+def test_random_numbers_that_others_drew_are_noticed():
+    env = played(RepeatedEpisode(Walk()), 3)
+    env.np_random.random()
+    with pytest.raises(NotRestored):
+        env.set_state(env.get_state())
+
+
+class Structured(Walk):
+    """Actions are a dictionary."""
+
+    action_space = gymnasium.spaces.Dict(where=Walk.action_space, fast=gymnasium.spaces.Discrete(2))
+
+    def step(self, action):
+        return super().step(action["where"] * (1 + action["fast"]))
+
+
+class Halved(gymnasium.Wrapper):
+    def step(self, action):
+        observation, *rest = self.env.step(action)
+        observation /= 2
+        return observation, *rest
+
+
+def test_memory_that_others_write_into_does_not_change_the_record():
+    env, other = (Halved(repeat_episodes(Structured())) for _ in range(2))
+    action = dict(where=np.zeros(2, np.float32), fast=0)
+    played_actions = []
+    env.reset(seed=0)
+    for i in range(5):
+        action["where"][:], action["fast"] = i, i % 2
+        env.step(action)
+        played_actions.append(i)
+    other.env.set_state(env.env.get_state())
+    np.testing.assert_equal([each["where"][0] for each in other.env._actions], played_actions)
+
+
+@pytest.mark.parametrize(
+    "damage", [dict(before="{}"), dict(arguments=3), dict(arguments=dict(size=1)), dict(actions=3), dict(actions=["x"])]
+)
 def test_a_damaged_state_is_refused(damage):
     env = RepeatedEpisode(Walk())
     env.reset(seed=0)
@@ -119,10 +175,26 @@ def test_very_long_episodes_have_no_state(monkeypatch):
             assert len(env._actions) == n and env.get_state()
 
 
+@pytest.mark.parametrize("make_env", [lambda: make("LunarLander-v3"), lambda: GymEnv("LunarLander-v3"), lambda: make("CarRacing-v3")])
+def test_environments_of_box2d_repeat_their_episodes(make_env):
+    env, wrapped = make_env(), GymEnvWrapper(make_env().env)
+    for each in (env, wrapped):
+        assert [type(layer) for layer in wrapper_chain(each.env)].count(RepeatedEpisode) == 1
+        assert get_state(each) is not None
+    assert env.env.spec.additional_wrappers == () and "RepeatedEpisode<" in str(env.env)
+
+
+def test_environments_that_may_keep_more_do_not():
+    class Curriculum(LunarLander):
+        pass
+
+    for env in (make("BipedalWalker-v3"), GymEnvWrapper(Curriculum())):
+        assert get_state(env) is None
+
+
 @pytest.mark.parametrize("id", ["LunarLander-v3", "LunarLanderContinuous-v3"])
-def test_environments_of_box2d_repeat_their_episodes_and_give_the_numbers_of_gymnasium(id):
+def test_they_give_the_numbers_of_gymnasium(id):
     env, bare = make(id), gymnasium.make(id)
-    assert [type(each) for each in wrapper_chain(GymEnvWrapper(env.env))].count(RepeatedEpisode) == 1
     assert type(env.unwrapped) is type(unwrapped(env)) is type(bare.unwrapped)
     env.seed(3)
     space, seed = bare.action_space, 3
@@ -166,3 +238,26 @@ def test_environments_that_do_not_come_back_begin_a_new_episode(chance, restarte
         sampler.obtain_samples(itr)
     assert resumed.load_state_dict(sampler.state_dict()) == restarted
     assert np.isfinite(resumed.obtain_samples(5)[0].env.observation).all()
+
+
+def test_evaluation_environments_that_do_not_come_back_have_no_seed_from_the_start():
+    env, resumed = make_walk(chance=True), make_walk(chance=True)
+    for each in (env, resumed):
+        each.seed(3)
+    env.reset()
+    play(env, 3, np.random.default_rng(0))
+    set_states([resumed], [get_state(env)], "envs")
+    assert resumed._seed is None
+
+
+def test_an_environment_that_does_not_come_back_leaves_none_of_the_others_behind():
+    def make_several():
+        return MultiEnvWrapper([make_walk, partial(make_walk, chance=True), make_walk], mode="vanilla")
+
+    several, others = make_several(), make_several()
+    for env in several._envs:
+        env.reset()
+        env.step(np.ones(2, np.float32))
+    with pytest.raises(NotRestored):
+        others.set_state(several.get_state())
+    np.testing.assert_equal([get_state(others._envs[i]) for i in (0, 2)], [get_state(several._envs[i]) for i in (0, 2)])

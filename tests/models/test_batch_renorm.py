@@ -83,6 +83,12 @@ def test_inputs_in_bfloat16_are_normalized_in_float32(warm):
         torch.testing.assert_close(got, each)
 
 
+def test_inputs_for_which_there_are_no_kernels_are_normalized_all_the_same():
+    layer, x = make(), torch.randn(5, 3)
+    torch.testing.assert_close(copy.deepcopy(layer)(x), layer(x.double()).float())
+    assert make(lead=(2,))(torch.empty(2, 0, 3, dtype=torch.float64)).shape == (2, 0, 3)
+
+
 def test_running_statistics_follow_slowly_and_replace_those_of_the_batch_elsewhere():
     layer, x = make(), torch.randn(7, 3, dtype=torch.float64)
     before = layer.running_mean.clone(), layer.running_var.clone(), layer.n_batches.clone()

@@ -24,7 +24,7 @@ class TD3(DDPG):
 
     Args:
         mu_learning_rate: step size of the policy's optimizer.
-        learning_rate: another name of `mu_learning_rate`, that of DDPG; None: `mu_learning_rate` holds.
+        learning_rate: DDPG's name of `mu_learning_rate`; None: use `mu_learning_rate`.
         behavior_cloning: α of TD3+BC, 2.5 in the paper, for data sets: the policy also imitates replayed actions. None: it does not.
             The paper also normalizes states by the data set, which the networks of TD3 here cannot do. Its batches of 256, learning rates
             of 3e-4 and two hidden layers of 256 units are not the defaults here.

@@ -19,10 +19,10 @@ _FORM = dict(is_reset=bool, before=str, after=str, arguments=object, actions=obj
 class RepeatedEpisode(gymnasium.Wrapper):
     """Gives a Gymnasium environment a state, with which a run resumes in the middle of an episode.
 
-    The state is that of the random generator before the last reset, with the arguments of the reset and all actions since. `set_state`
-    resets the environment and repeats the actions. This leads to the same place if nothing outlives a reset, and if the environment and its
-    wrappers draw random numbers only in resets and steps, and only from ``np_random``. Restoring takes as long as these steps did. It is
-    for simulators, and not for what acts on the world: a robot would repeat its movements.
+    The state is that of the random generator before the last reset and now, with the arguments of the reset and all actions since.
+    `set_state` resets the environment and repeats the actions. This leads to the same place if nothing outlives a reset, if the only random
+    numbers of the environment are those of ``np_random``, and if its wrappers draw none of them. Restoring takes as long as these steps
+    did. It is for simulators, and not for what acts on the world: a robot would repeat its movements.
 
     `repeat_episodes` puts it into an environment.
 
@@ -97,7 +97,7 @@ class RepeatedEpisode(gymnasium.Wrapper):
                 self.step(action)
         except Exception as error:
             raise ValueError(f"The actions of RepeatedEpisode are damaged, or of another environment: {error!r}") from error
-        set_generator_state(self.np_random, state["after"], "The generator of RepeatedEpisode")  # Others may have drawn since.
+        set_generator_state(self.np_random, state["after"], "The generator of RepeatedEpisode")  # It may have been seeded since.
         if to_plain(self._observation) != state["observation"]:
             raise NotRestored(
                 f"{type(self.env).__name__} came to another observation when it repeated the {len(actions)} actions of its episode."

@@ -279,14 +279,11 @@ class ResumableCollector(DecorrelatingStartCollector):
         self._bind(agent_inputs, traj_infos)
         restarted = []
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
-            if env_state is None or info is None:
-                restarted.append(b)
-                continue
-            traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
-            try:
-                self._set_env_state(b, env, env_state)
-            except NotRestored:
-                restarted.append(b)
+            if env_state is not None and info is not None:
+                traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
+                if self._returns_to(b, env, env_state):
+                    continue
+            restarted.append(b)
         if restarted and isinstance(self._calls, VectorCalls):
             restarted = list(range(len(self.envs)))  # A vector is reset as a whole.
         self._restart(restarted, agent_inputs, traj_infos, itr, "when the run was resumed")
@@ -297,11 +294,13 @@ class ResumableCollector(DecorrelatingStartCollector):
             set_rng_states(state["rng"], "collector['rng']")
         return restarted
 
-    def _set_env_state(self, b: int, env: Any, state: Any) -> None:
+    def _returns_to(self, b: int, env: Any, state: Any) -> bool:
+        """Restore the state of environment `b`; return whether it can return to it."""
         try:
             set_state(env, state)
+            return True
         except NotRestored:
-            raise
+            return False
         except Exception as error:
             calls_of(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
             raise

@@ -15,7 +15,7 @@ from rlpyt.envs.repeated import RepeatedEpisode, repeat_episodes
 from rlpyt.envs.state import get_state, set_state, set_states
 from rlpyt.envs.vector import make_vec
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.utils.plain import NotPlain
+from rlpyt.utils.plain import NotPlain, generator_state, set_generator_state
 
 
 class Hidden:
@@ -115,9 +115,12 @@ def test_an_episode_that_comes_to_another_place_is_not_restored():
         env.set_state(env.get_state())
 
 
-def test_random_numbers_that_others_drew_since_are_restored():
+@pytest.mark.parametrize(
+    "change", [lambda rng: rng.random(), lambda rng: set_generator_state(rng, generator_state(np.random.default_rng(9)))]
+)
+def test_a_generator_that_was_seeded_or_drawn_from_since_is_restored(change):
     env, other = played(RepeatedEpisode(Walk()), 3), RepeatedEpisode(Walk())
-    env.np_random.random()
+    change(env.np_random)
     other.set_state(env.get_state())
     np.testing.assert_equal(other.step(np.ones(2, np.float32)), env.step(np.ones(2, np.float32)))
 
@@ -141,14 +144,12 @@ class Halved(gymnasium.Wrapper):
 def test_memory_that_others_write_into_does_not_change_the_record():
     env, other = (Halved(repeat_episodes(Structured())) for _ in range(2))
     action = dict(where=np.zeros(2, np.float32), fast=0)
-    played_actions = []
     env.reset(seed=0)
     for i in range(5):
         action["where"][:], action["fast"] = i, i % 2
         env.step(action)
-        played_actions.append(i)
     other.env.set_state(env.env.get_state())
-    np.testing.assert_equal([each["where"][0] for each in other.env._actions], played_actions)
+    np.testing.assert_equal([each["where"][0] for each in other.env._actions], [*range(5)])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Studies whose settings fail to train are no less bad for that."""
+"""Searches are possible, and studies whose settings fail to train are no less bad for that."""
 
 import sys
 from pathlib import Path
 
 import pytest
+
+from rlpyt.cli import main
+from rlpyt.experiments import tune
 
 sys.path.append(str(Path(__file__).parent / "benchmarks"))
 pytest.importorskip("psutil")
@@ -13,6 +16,20 @@ import bench_tune  # noqa: E402
 
 def study(who, *scores, task="cartpole_ppo"):
     return dict(who=who, task=task, seed=0, scores=list(scores), seconds=300, trials=10)
+
+
+@pytest.mark.parametrize("task", bench_tune.TASKS)
+def test_each_search_would_be_launched(task, tmp_path, monkeypatch):
+    launched = {}
+    monkeypatch.setattr(tune, "run_search", lambda **kwargs: launched.update(kwargs))
+    command = bench_tune.search_of_ours(task, 0, bench_tune.TASKS[task]["steps"], tmp_path / "search")
+    assert main(command[3:]) == 0  # But for the Python, -m and rlpyt.
+    assert launched["max_steps"] == bench_tune.TASKS[task]["steps"]
+
+
+def test_a_search_that_fails_says_why(tmp_path):
+    with pytest.raises(RuntimeError, match="has no configuration 'nothing'"):
+        bench_tune.run_for(bench_tune.rlpyt("tune", "cartpole", "nothing"), 100, tmp_path / "log.txt")
 
 
 @pytest.mark.parametrize("scores, expected", [((400, 500), 450), ((400, None), 200), ((None,), 0), ((), 0)])

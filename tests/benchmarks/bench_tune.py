@@ -45,7 +45,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "cartpole_ppo": dict(
         names=("cartpole", "ppo"),
         steps=100_000,
-        first_rung=1 / 6,  # of the steps; the longest iteration, of 2048 steps in 8 environments, has fewer
         worst=0,  # mean return of an episode, a lower bound
         seconds=300,
         ranges=dict(
@@ -67,7 +66,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "pendulum_sac": dict(
         names=("pendulum", "sac"),
         steps=20_000,
-        first_rung=1 / 9,
         worst=-3255,  # 200 steps upside down, at the highest speed and torque: -200 (π² + 0.1 · 8² + 0.001 · 2²)
         seconds=900,
         ranges=dict(
@@ -107,7 +105,11 @@ def seconds_of(process: psutil.Process) -> float:
 
 
 def run_for(command: list[str], seconds: float, log: Path) -> float:
-    """Run a program until it has taken so many processor seconds, then end it like Ctrl-C; return the seconds that it took."""
+    """Run a program until it has taken so many processor seconds, then end it like Ctrl-C; return the seconds that it took.
+
+    Raises:
+        RuntimeError: the program failed before.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log, "ab") as output:
         process = subprocess.Popen(command, env=ONE_THREAD, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -116,21 +118,27 @@ def run_for(command: list[str], seconds: float, log: Path) -> float:
         time.sleep(POLL)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
+    elif process.returncode:
+        raise RuntimeError(f"{shlex.join(command)} failed:\n{log.read_text()}")
     process.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def study_of_ours(task: str, seed: int, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Search with ``rlpyt tune``, and train the best settings again."""
+def search_of_ours(task: str, seed: int, steps: int, exp_dir: Path) -> list[str]:
+    """The command of a search with ``rlpyt tune``."""
     module, key = TASKS[task]["names"]
-    steps, exp_dir = args.steps or TASKS[task]["steps"], directory / "search"
     ranges = [f"{section}.{name}={text}" for section, each in TASKS[task]["ranges"].items() for name, text in each.items()]
     intervals = [f"runner.n_steps={steps}", f"runner.log_interval_steps={max(steps // 27, 100)}"]
     options = ["--trials", "10000", "--runs", "1", "--seed", str(seed), "--proposals", "optuna", "--log_dir", str(exp_dir)]
-    options += ["--min_steps", str(int(steps * TASKS[task]["first_rung"]))]
     options += ["--affinity_code", encode_affinity(n_cpu_core=1, set_affinity=False)]
-    command = rlpyt("tune", module, key, *options, "--set", *intervals, *FEW_EPISODES, *ranges)
+    return rlpyt("tune", module, key, *options, "--set", *intervals, *FEW_EPISODES, *ranges)
+
+
+def study_of_ours(task: str, seed: int, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Search with ``rlpyt tune``, and train the best settings again."""
+    exp_dir = directory / "search"
+    command = search_of_ours(task, seed, args.steps or TASKS[task]["steps"], exp_dir)
     seconds = run_for(command, args.seconds or TASKS[task]["seconds"], directory / "log.txt")
     search = Search(exp_dir)
     costs = facts(search)

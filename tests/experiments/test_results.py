@@ -581,6 +581,27 @@ def test_runs_that_were_solved_count_and_say_so(tmp_path):
     assert read_table(tmp_path / "results.json").rows[row.key].runs == row.runs
 
 
+def test_runs_whose_steps_are_unknown_count_if_they_finished_and_are_not_compared(tmp_path):
+    for seed, returns in enumerate([(1, 2), (1, 2, 3), (1, 2, 3, 4)]):
+        write_run(tmp_path / f"run_{seed}", returns, dict(seed=seed, name="mine"))
+        if seed:
+            mark(tmp_path / f"run_{seed}", "finished" if seed == 1 else "failed")
+    (row,) = read_runs([tmp_path]).rows.values()
+    assert row.n_steps == 0 and list(row.scores) == [3]
+    text = pages.results(table_of(row))
+    assert "unknown steps" in text and "1 (few); seed 0 incomplete: 2.0 at 50k; seed 2 incomplete: 4.0 at 150k" in text
+    rows = [row_of(name, 1, 2, 3, 4, 5, library=name, n_steps=0) for name in ("rlpyt", "other")]
+    for each in (run for row in rows for run in row.runs):
+        each.solved = True
+    assert "No pair of rows" in pages.comparison(rows[:1], rows[1:], {}, ("ours", "theirs"))
+
+
+def test_the_environment_of_a_script_may_be_a_text(tmp_path):
+    write_run(tmp_path / "run_0", [1, 2], dict(seed=0, env="Tank", rlpyt=dict(n_steps=50_000)))
+    (row,) = read_runs([tmp_path]).rows.values()
+    assert row.task == "Tank"
+
+
 def test_what_a_run_was_resumed_with_is_named_if_it_is_something_else(tmp_path):
     params = params_of()
     first = dict(githash=params["rlpyt"]["githash"], python="3.11", packages=dict(rlpyt="1", torch="2"))

@@ -74,7 +74,7 @@ def results(table: Table) -> str:
         older = ["older"] if any(not run.made for run in row.runs) else []
         cells = [
             row.task if row.task != task else "",
-            f"{row.label}, {_steps(row.n_steps)}",
+            f"{row.label}, {_planned(row)}",
             f"`{row.command}`",
             _seeds(row),
             _score(row),
@@ -214,7 +214,7 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names
 
 
 def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
-    fitting = [other for other in others if (other.task, other.n_steps) == (row.task, row.n_steps)]
+    fitting = [other for other in others if row.n_steps and (other.task, other.n_steps) == (row.task, row.n_steps)]
     same = [other for other in fitting if other.kind == row.kind]
     yield from ((row, other) for other in same or fitting)
 
@@ -247,7 +247,7 @@ def curves(table: Table) -> dict[str, dict[str, list[tuple[list[int], list[float
     That is the algorithm; where several rows have it, also the planned steps; where several have both, also the configuration.
     """
     panels: dict[str, dict[str, list[tuple[list[int], list[float]]]]] = {}
-    labels = {key: (row.label, f"{row.label}, {_steps(row.n_steps)}") for key, row in table.rows.items()}
+    labels = {key: (row.label, f"{row.label}, {_planned(row)}") for key, row in table.rows.items()}
     n_rows = Counter((row.task, label) for key, row in table.rows.items() for label in labels[key])
     for key, row in table.rows.items():
         found = [(run.steps, run.returns) for run in row.runs if run.steps]
@@ -278,6 +278,11 @@ def _number(value: float) -> str:
 
 def _fraction(value: float) -> str:
     return f"{value:.2f}"
+
+
+def _planned(row: Row) -> str:
+    """The environment steps of a row."""
+    return _steps(row.n_steps) if row.n_steps else "unknown steps"
 
 
 def _steps(n: int) -> str:

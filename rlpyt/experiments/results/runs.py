@@ -88,7 +88,7 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
         try:
             row, is_configuration = _row_of(params, labels)
             row = table.row_for(row if is_configuration else dataclasses.replace(row, directory=str(variant_dir(run_dir))))
-            found.append((row, _read_run(run_dir, params), run_dir))
+            found.append((row, _read_run(run_dir, params, row.n_steps), run_dir))
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
     counting: dict[tuple[str, int], Path] = {}  # Directories of runs, by row and seed.
@@ -118,8 +118,8 @@ def _without_rows(dirs: Iterable[Any]) -> dict[Path, str]:
     }
 
 
-def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
-    """Read a run."""
+def _read_run(run_dir: Path, params: Mapping[str, Any], n_steps: int) -> Run:
+    """Read a run for which so many environment steps were planned; 0 if they are unknown."""
     record, progress = params.get(RECORD) or {}, run_dir / PROGRESS
     columns = read_columns(progress) if progress.is_file() else {}
     seed = record.get("seed", params.get("seed"))
@@ -144,7 +144,7 @@ def _read_run(run_dir: Path, params: Mapping[str, Any]) -> Run:
                 run.returns.append(return_)
         stop_return = record.get("stop_return")
         is_there = isinstance(stop_return, (int, float)) and run.end is None and run.returns[-1:] >= [stop_return]
-        run.solved = is_there and run_status(run_dir).state == "finished"
+        run.solved = (is_there or not n_steps) and run_status(run_dir).state == "finished"
     if has_column(columns, TIME_COLUMN):
         seconds = columns[find_column(columns, TIME_COLUMN)]
         run.seconds = round(seconds[-1], 1) if seconds and math.isfinite(seconds[-1]) else None
@@ -175,7 +175,7 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     library = str(params.get("library", OURS))
     n_steps = record.get("n_steps") or params.get("runner", {}).get("n_steps") or 0
     env = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("env.")} or params.get("env") or {}
-    task = _task(env, settings.get("sampler.EnvCls"))
+    task = env if isinstance(env, str) else _task(env, settings.get("sampler.EnvCls"))  # A script may have recorded a text.
     algorithm = str(settings.get("algo.class", params.get("algorithm", "unknown"))).rpartition(".")[2]
     command = shlex.join(map(str, record.get("command", [])))
     name, changed = str(params.get("name", "runs")), changes_of(params)

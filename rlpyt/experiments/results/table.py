@@ -35,7 +35,8 @@ class Run:
         seconds: its duration, None if unknown.
         made: with which commit and versions, by name; empty if they were not recorded.
         end: environment steps in the last row of its log, if that has no return; None if it has one.
-        solved: it stopped because its mean return reached `stop_return` of its runner.
+        solved: it finished without the steps of its row, because its mean return reached `stop_return` of its runner; or it finished, and
+            the row does not know the steps.
         replay_lost_at: environment steps after which it was resumed with an empty replay buffer; None where their number is unknown.
         planned_before: other numbers of environment steps that were planned, until it was resumed for those of its row.
     """
@@ -70,7 +71,7 @@ class Row:
 
     Attributes:
         name: a configuration such as "cartpole:ppo", with its changes if any; or the name of a user's runs.
-        n_steps: environment steps that were planned.
+        n_steps: environment steps that were planned; 0 if they are unknown.
         command: which repeats a run, without its seed.
         goal: mean return that counts as learned.
         reference: what others have published.
@@ -117,8 +118,8 @@ class Row:
         return f"{self.algorithm}, {self.variant}" if self.variant else self.algorithm
 
     def is_complete(self, run: Run) -> bool:
-        """Whether a run took all its steps, or was solved before, and has a return."""
-        return bool(run.returns) and (run.solved or run.taken >= self.n_steps)
+        """Whether a run took all its steps, or finished without them, and has a return."""
+        return bool(run.returns) and (run.solved or 0 < self.n_steps <= run.taken)
 
     def put(self, run: Run) -> bool:
         """Add a run, in the place of an earlier one with the same seed that got no further; return whether it counts now.

@@ -4,7 +4,7 @@ Directories of runs or of whole experiments are searched for progress.csv. A gro
 directories that differ only by run_<ID>) becomes one curve: the mean or interquartile mean, with a
 bootstrap confidence band over runs. (With fewer than about five runs, such bands are too narrow.)
 Of a search (rlpyt tune): scores at the rungs, the best so far, importance of settings, and the
-settings of all trials; with --key, learning curves of its runs.
+settings of all trials; with --key, or another option of learning curves, those of its runs.
 
 example:
   rlpyt plot data/local/sweep --group-by learning_rate batch_B --iqm --out learning_rates
@@ -18,6 +18,8 @@ from pathlib import Path
 from rlpyt.cli import Gather
 from rlpyt.utils.text import printable, show
 
+OF_CURVES = dict(columns=[], x="CumSteps", group_by=["directory"], iqm=False, confidence=0.95, n_resamples=2000)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -27,25 +29,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         nargs="+",
         action=Gather,
-        default=[],
         dest="columns",
         help="columns of the log, a panel for each; default: the return",
     )
+    parser.set_defaults(**OF_CURVES)
     parser.add_argument("--keys", action="store_true", help="list the columns of the log instead of drawing")
-    parser.add_argument("--x", metavar="COLUMN", default="CumSteps", help="horizontal axis; default: CumSteps, environment steps")
+    parser.add_argument("--x", metavar="COLUMN", help="horizontal axis; default: CumSteps, environment steps")
     parser.add_argument(
         "--group-by",
         "--group_by",
         metavar="SETTING",
         nargs="+",
         action=Gather,
-        default=["directory"],
         help='common to the runs of a group: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
         'or "run" for ungrouped runs',
     )
     parser.add_argument("--iqm", action="store_true", help="interquartile mean instead of the mean")
-    parser.add_argument("--confidence", type=float, default=0.95, help="level of the bands; default: 0.95")
-    parser.add_argument("--n_resamples", type=int, default=2000, help="bootstrap resamples for the bands; default: 2000")
+    parser.add_argument("--confidence", type=float, help="level of the bands; default: 0.95")
+    parser.add_argument("--n_resamples", type=int, help="bootstrap resamples for the bands; default: 2000")
     parser.add_argument("--title", help="title of the picture; default: the common part of the runs' names")
     parser.add_argument(
         "--out", help="file .png, .svg or .pdf; without an extension, a PNG and an SVG; default: learning_curves, or search"
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs)]
         show("\n".join(map(printable, dict.fromkeys(column for table in tables for column in table))))
         return 0
-    if len(args.dirs) == 1 and is_search(args.dirs[0]) and not args.columns:
+    if len(args.dirs) == 1 and is_search(args.dirs[0]) and all(getattr(args, name) == default for name, default in OF_CURVES.items()):
         from rlpyt.utils.launching.search_picture import plot_search
 
         for path in plot_search(args.dirs[0], args.out or "search", args.title):

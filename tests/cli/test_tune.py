@@ -115,6 +115,13 @@ def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     assert len(parallel.lines) == 3 and list(parallel.lines[-1].get_ydata()) == [pytest.approx(0.5), 1.0, 1.0]
 
 
+@pytest.mark.parametrize("words", [["--iqm"], ["--group-by", "learning_rate"], ["--x", "CumTime"], ["--confidence", "0.9"]])
+def test_plot_draws_learning_curves_of_a_search_with_an_option_of_them(rlpyt, search_dir, words):
+    pytest.importorskip("matplotlib")
+    code, _, err = rlpyt("plot", search_dir, *words)  # Its runs have no logs here.
+    assert code == 2 and "There is no run in" in err
+
+
 def test_nothing_can_be_drawn_before_the_first_score(rlpyt, search_dir):
     pytest.importorskip("matplotlib")
     (search_dir / "search.jsonl").write_text("")

@@ -259,14 +259,14 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
 
     settings = read_settings_of(exp_dir)
     space, args = Space.read(settings.space), settings.common_args
-    variants = [space.variant(each) for each in space.corners()]
+    variants = [space.variant(each) for _, combinations in space.corners() for each in combinations]
     asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
     own = Path(__file__).parents[1] / "cli" / "launched" / "train.py"
     if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():
         n_of_sampler = 2 * (args[1:2] == ["--sampler"])
         sampler, rest = args[2 : 1 + n_of_sampler], args[1 + n_of_sampler :]
         rest = rest[rest[:1] == ["--smoke"] :]
-        if rest[:1] == ["--set"] and not any(each.startswith("-") for each in rest[1:]):
+        if rest[:1] in ([], ["--set"]) and not any(each.startswith("-") for each in rest[1:]):
             values = [read_value(each.partition("=")[2]) for each in rest[1:]]
             asked.update(script=None, common_args=values, variants=[*variants, *(dict(classes=[path]) for path in sampler)])
     return asked

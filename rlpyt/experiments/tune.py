@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlpyt.experiments.build import build
+from rlpyt.experiments.build import build, check_parts
 from rlpyt.experiments.configs import look_up
 from rlpyt.experiments.train import configuration, with_settings
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
@@ -18,6 +18,7 @@ from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import Number, checked
 
 ETA = 3
+_OF_PARTS = ("agent", "env", "eval_env", "model", "optim")  # Sections on which environments, models or optimizers depend.
 _NO_RANGE = {  # Settings whose range would make scores incomparable, and why.
     "runner.n_steps": "trials are compared after the same number of steps",
     "runner.log_interval_steps": "trials are compared after the same number of steps",
@@ -96,7 +97,7 @@ def search_configuration(
             "ranges of sampler.batch_T and sampler.batch_B end earlier."
         )
     words = ["--sampler", sampler] * (sampler is not None) + ["--smoke"] * smoke
-    saves = ["runner.save_replay=True"] * ("save_replay" not in space.get("runner", {}))
+    changes = ["runner.save_replay=True"] * ("save_replay" not in space.get("runner", {})) + constants  # The last one counts.
     return run_search(
         script=script,
         affinity_code=quick_affinity_code() if affinity_code is None else affinity_code,
@@ -107,7 +108,7 @@ def search_configuration(
         min_steps=first,
         eta=eta,
         runs_per_trial=runs_per_trial,
-        common_args=[f"{module}:{key}", *words, "--set", *saves, *constants],  # The last one counts.
+        common_args=[f"{module}:{key}", *words, *(["--set", *changes] if changes else [])],
         seed=seed,
         proposals=proposals,
         train_command=["rlpyt", "train", module, key, *words, "--set", *constants],
@@ -139,7 +140,10 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
 def _check_corners(
     space: Space, module: str, key: str, sampler: str | None, constants: Sequence[str], smoke: bool, slot: Any
 ) -> tuple[int, tuple[int, int]]:
-    """Build the parts of a run with values from each range. No process is started.
+    """Build the parts of a run with values from each range, and environments and models with those that they depend on.
+
+    A value is tried with the lowest values of all other ranges, and, if it is not possible with these, with the highest. No process is
+    started.
 
     Args:
         slot: the affinity that runs of slot 0 get, of which only the kind matters.
@@ -152,17 +156,33 @@ def _check_corners(
         ValueError: a value is not possible.
     """
     before_learning, all_T, all_B = 0, set(), set()
-    for values in space.corners():
+    are_parts_checked = False
+
+    def built(values: dict[Any, Any], checks_parts: bool) -> Any:
         changes = space.variant(values)
         config, paths = configuration(module, key, sampler, constants, changes, smoke)
         with_settings(slot, config, constants, changes)  # It raises if a range cannot have an effect.
         try:
             run = build(config, paths, with_settings(dict(set_affinity=False, workers_cpus=[0]), config, constants, changes), 0)
+            if checks_parts:
+                check_parts(run, config)
         except ValueError as error:
             fractions = [path for path, value in values.items() if isinstance(value, float) and value != int(value)]
             ranges = [space.ranges[path] for path in fractions if path[-1] in str(error)]
             whole = [f"integer({int(each.low)}, {int(each.high)})" for each in ranges if isinstance(each, Range) and each.has_whole_ends]
             raise ValueError(f"{error} For whole numbers, write {whole[0]}." if whole else str(error)) from None
+        return run
+
+    for path, (with_lowest, with_highest) in space.corners():
+        checks_parts = not are_parts_checked or path[0] in _OF_PARTS
+        try:
+            run = built(with_lowest, checks_parts)
+        except ValueError as error:
+            try:
+                run = built(with_highest, checks_parts)
+            except ValueError:
+                raise error from None
+        are_parts_checked = True
         before_learning = max(before_learning, int(getattr(run.algo, "min_steps_learn", 0)))
         all_T.add(run.sampler.batch_spec.T)
         all_B.add(run.sampler.batch_spec.B)

@@ -73,12 +73,23 @@ def search(key, *settings, **kwargs):
         (["algo.epochs=uniform(4, 20)"], "must be a whole number"),
         (["algo.epochs=uniform(4, 20)"], "For whole numbers, write integer(4, 20)."),
         (["algo.epochs=log_uniform(4, 20)", RANGE], "For whole numbers, write integer(4, 20)."),
+        (["env.id=choice('CartPole-v1', 'CartPol-v1')"], "The environment cannot be made with id='CartPol-v1'"),
+        (["env.idd=choice(1, 2)"], "The environment cannot be made with"),
+        (["model.hidden_sizes=choice([64], [0.5])"], "The model cannot be made with hidden_sizes=[0.5]"),
+        ([RANGE, "env.id=CartPol-v1"], "The environment cannot be made with id='CartPol-v1'"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_starts(launched, settings, message):
     with pytest.raises(ValueError) as error:
         search("ppo", *settings, min_steps=1e4)
     assert message in str(error.value) and not launched
+
+
+def test_a_value_that_is_possible_with_some_values_of_the_others_is_accepted(launched):
+    search("catdqn", "algo.V_min=uniform(-10, 0)", "algo.V_max=uniform(-5, 10)")
+    assert launched
+    with pytest.raises(ValueError, match=r"V_max=-20\.0 is not possible; it must be above V_min=-10"):
+        search("catdqn", "algo.V_min=uniform(-10, 0)", "algo.V_max=uniform(-20, 10)")
 
 
 def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
@@ -162,6 +173,7 @@ def test_ranges_of_the_affinity_are_checked_before_anything_starts(launched, set
 def test_whether_runs_save_their_replay_may_have_a_range(launched):
     search("dqn", "runner.save_replay=choice(true, false)")
     assert not any("save_replay" in arg for arg in launched["common_args"]) and "save_replay" in launched["space"]["runner"]
+    assert launched["common_args"][-1] != "--set"  # Runs would refuse it without a value.
 
 
 def rows(run_dir):
@@ -205,6 +217,7 @@ def test_the_search_of_somebody_else_is_not_resumed_without_trust(tmp_path, monk
     saved.update(eta=3, runs_per_trial=1, seed=0, proposals="random", set_egl_device=False, cwd="/", train_command=[])
     for script, args, is_fine in (
         (SCRIPT, ["cartpole:ppo", "--set", "algo.epochs=4"], True),
+        (SCRIPT, ["cartpole:ppo"], True),
         (SCRIPT, ["cartpole:ppo", "--sampler", "os.system"], False),
         (SCRIPT, ["cartpole:ppo", "--smoke", "--set", "env.id=CartPole-v1"], True),
         (SCRIPT, ["cartpole:ppo", "--sampler", "serial", "--sampler", "os.system", "--set"], False),

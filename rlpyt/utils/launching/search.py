@@ -198,7 +198,9 @@ def _check_same(settings: Settings, exp_dir: Path) -> None:
     """Raise ValueError unless an earlier launch had the same settings; take its proposals if none are given."""
     before = read_settings_of(exp_dir)
     settings.proposals = settings.proposals or before.proposals
-    settings.n_trials = max(settings.n_trials, before.n_trials)
+    if settings.n_trials < before.n_trials:
+        say(f"{plural(settings.n_trials, 'trial')} were asked for; the search keeps its {before.n_trials}.\n", sys.stdout)
+        settings.n_trials = before.n_trials
     differences = settings.differences(before)
     if differences:
         raise ValueError(

@@ -291,12 +291,15 @@ class Space:
         grid = ([range_.at((i + 0.5) / n) for i in range(n)] for n, range_ in zip(counts, self.ranges.values()))
         return map(list, product(*grid))
 
-    def corners(self) -> Iterator[dict[Path, Any]]:
-        """Yield values with which to try whether all values are possible: the corners of each range, the others at their lowest."""
-        lowest = {path: range_.corners()[0] for path, range_ in self.ranges.items()}
+    def corners(self) -> Iterator[tuple[Path, list[dict[Path, Any]]]]:
+        """Yield what to try to find out whether all values are possible: a setting, at a corner of its range, in two combinations.
+
+        In the first one all other settings are at their lowest, in the second one at their highest.
+        """
+        lowest, highest = ({path: range_.corners()[i] for path, range_ in self.ranges.items()} for i in (0, -1))
         for path, range_ in self.ranges.items():
             for value in range_.corners():
-                yield {**lowest, path: value}
+                yield path, [{**others, path: value} for others in (lowest, highest)]
 
     def as_saved(self) -> dict:
         """Return the space as JSON can hold it; `Space.read` is the inverse."""

@@ -360,10 +360,13 @@ def test_what_a_search_is_made_of_is_plain_data(train, tmp_path):
 
 # --- What may happen to it ----------------------------------------------------------------------------------------------
 @full
-def test_a_search_may_grow(train, tmp_path, uninterrupted):
+def test_a_search_may_grow(train, tmp_path, uninterrupted, capsys):
     """As trials are decided on one after the other, the first ones are those of the shorter search."""
     search(train, tmp_path / "exp", n_trials=2)
     assert len(search(train, tmp_path / "exp", n_trials=9).trials) == 9
+    assert "keeps its" not in capsys.readouterr().out
+    assert len(search(train, tmp_path / "exp", n_trials=2).trials) == 9
+    assert "2 trials were asked for; the search keeps its 9." in capsys.readouterr().out
     assert [each[0] for each in result(tmp_path / "exp")] == [each[0] for each in uninterrupted]
     check_nothing_was_lost_or_done_twice(tmp_path / "exp")
 

@@ -100,7 +100,11 @@ def test_a_space_is_a_variant_with_ranges():
     assert variant == dict(algo=dict(learning_rate=1e-3, optim_kwargs=dict(eps=1e-5)), sampler=dict(batch_T=8))
     saved = Space.read(json.loads(json.dumps(space.as_saved())))
     assert saved.ranges == space.ranges and saved.constants == space.constants == dict(sampler=dict(batch_T=8))
-    assert len(list(space.corners())) == 5 and space.constants == dict(sampler=dict(batch_T=8))
+    corners = list(space.corners())
+    assert [path[-1] for path, _ in corners] == ["learning_rate"] * 3 + ["eps"] * 2
+    lowest, highest = corners[-1][1]
+    assert [list(each.values()) for each in (lowest, highest)] == [[1e-4, 1e-5], [1e-2, 1e-5]]
+    assert space.constants == dict(sampler=dict(batch_T=8))
 
 
 def test_empty_dictionaries_stay_in_a_space():

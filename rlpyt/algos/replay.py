@@ -16,6 +16,7 @@ from rlpyt.algos.schedules import Schedule
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, CompletedReplay, unknown_fields
 from rlpyt.replays.draws import takes_ids
+from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
     AsyncUniformReplayFrameBuffer,
@@ -25,6 +26,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
+from rlpyt.replays.sequence.n_step import SequenceNStepReturnBuffer
 from rlpyt.returns import valid_steps
 from rlpyt.spaces.masked import split
 from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
@@ -34,7 +36,7 @@ from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.plain import check_form
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import check_attributes, checked, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.structures import dtype_of
@@ -221,16 +223,7 @@ class ReplayAlgorithm(RlAlgorithm):
         """
         example = self.examples_to_buffer(examples)
         ReplayCls: Any = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
-        if async_ and not ReplayCls.async_:
-            raise ValueError(
-                f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
-                "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
-            )
-        if self.prioritized_replay and not has_priorities(ReplayCls):
-            raise ValueError(
-                f"prioritized_replay=True needs a replay buffer with priorities, which {ReplayCls.__name__} is not: choose one such as "
-                "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
-            )
+        self._check_replay_buffer_cls(ReplayCls, self.default_replay_buffer_cls(example, async_), async_)
         if self.replay_size < batch_spec.size:
             raise ValueError(
                 f"replay_size={self.replay_size} must be at least the {batch_spec.size} environment steps of a sampler's batch "
@@ -240,6 +233,30 @@ class ReplayAlgorithm(RlAlgorithm):
         kept = [name for name in OPTIONAL_STEPS if field_of(example, name) is not None]
         self._stored_ends = (*kept, *BESIDE_STEPS)
         return self.replay_buffer
+
+    def _check_replay_buffer_cls(self, ReplayCls: Any, default: type, async_: bool) -> None:
+        """Raise ValueError if a class of replay buffers is unsuitable; log a warning if its priorities have no effect."""
+        name, cls_name = type(self).__name__, ReplayCls.__name__
+        if async_ and not ReplayCls.async_:
+            raise ValueError(
+                f"An asynchronous runner needs a replay buffer that processes share, which {cls_name} is not: put "
+                "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
+            )
+        if self.prioritized_replay and not has_priorities(ReplayCls):
+            raise ValueError(
+                f"prioritized_replay=True needs a replay buffer with priorities, which {cls_name} is not: choose one such as "
+                "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
+            )
+        of_sequences = issubclass(ReplayCls, SequenceNStepReturnBuffer)
+        is_ours = issubclass(ReplayCls, BaseNStepReturnBuffer) and self.trains_by("replay_kwargs")
+        if is_ours and of_sequences != (self.sequences is not None):
+            raise ValueError(
+                f"{name} replays {'single steps' if of_sequences else 'sequences'}, for which {cls_name} is not made: choose one such as "
+                f"{default.__name__}, or leave ReplayBufferCls None."
+            )
+        if has_priorities(ReplayCls) and not self.prioritized_replay and self.trains_by("optimize_agent", "update", *self.loss_methods):
+            remedy = "give prioritized_replay=True" if takes(type(self), "prioritized_replay") else "leave ReplayBufferCls None"
+            logger.warn(f"{name} does not update the priorities of {cls_name}, so it draws all steps equally often: {remedy}.")
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the buffer class for the observation of an example and the settings."""

@@ -339,12 +339,14 @@ def test_prioritized_replay_learns_the_absolute_td_errors_it_is_told(n_step_retu
     assert len(latest) > 20
 
 
-def test_settings_of_replay_that_cannot_work_are_refused_in_a_sentence():
+def test_settings_of_replay_that_cannot_work_are_refused_in_a_sentence(capsys):
     for name in ("prioritized_replay", "prefetch_batches"):
         with pytest.raises(ValueError, match=f"DQN: {name}='yes' is not possible; it must be True or False"):
             DQN(**{name: "yes"})
     with pytest.raises(ValueError, match="needs a replay buffer with priorities, which UniformReplayBuffer is not"):
         make(prioritized_replay=True, ReplayBufferCls=UniformReplayBuffer)
+    make(ReplayBufferCls=PrioritizedReplayBuffer)
+    assert "does not update the priorities" in capsys.readouterr().out
     with pytest.raises(ValueError, match="replay_size=7 must be at least the 8 environment steps of a sampler's batch"):
         make(replay_size=7)
 

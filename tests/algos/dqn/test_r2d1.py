@@ -21,6 +21,7 @@ from rlpyt.algos.dqn.r2d1 import (
     rescale,
 )
 from rlpyt.models.lstm import RnnState
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.replays.sequence.prioritized import SamplesFromReplayPri
 from rlpyt.replays.sequence.uniform import UniformSequenceReplayBuffer
@@ -487,6 +488,11 @@ def test_agents_with_and_without_memory_are_not_confused():
         start(R2D1(), MlpDqnAgent(), 4, 2, examples=EXAMPLES)
     with pytest.raises(ValueError, match="^DQN needs an agent.*no recurrent state.*; MlpR2d1Agent does not"):
         start(DQN(), MlpR2d1Agent(), 4, 2, examples=EXAMPLES)
+
+
+def test_a_buffer_of_single_steps_is_refused_where_sequences_are_replayed():
+    with pytest.raises(ValueError, match="R2D1 replays sequences, for which PrioritizedReplayBuffer is not made: .* PrioritizedSequence"):
+        make(ReplayBufferCls=PrioritizedReplayBuffer)
 
 
 def test_an_asynchronous_runner_gets_a_buffer_that_is_shared():

@@ -25,8 +25,10 @@ from rlpyt.algos.replay import SamplesToBuffer
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer, SamplesFromReplayTL, TlUniformReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
+from rlpyt.replays.sequence.uniform import UniformSequenceReplayBuffer
 from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.utils.collections import namedarraytuple
@@ -409,6 +411,23 @@ def test_what_is_logged_of_an_update_of_sac():
     algo.__class__ = More
     info = algo.optimize_agent(4, batch(4))
     assert info.alpha[1] == 7 and not info.q1
+
+
+def test_priorities_that_are_not_updated_are_told_of(capsys):
+    make("sac", ReplayBufferCls=PrioritizedReplayBuffer)
+    expected = (
+        "SAC does not update the priorities of PrioritizedReplayBuffer, so it draws all steps equally often: leave ReplayBufferCls None."
+    )
+    assert expected in capsys.readouterr().out
+    make("sac", ReplayBufferCls=UniformReplayBuffer)
+    assert "priorities" not in capsys.readouterr().out
+
+
+def test_a_buffer_of_sequences_is_refused_where_single_steps_are_replayed():
+    with pytest.raises(
+        ValueError, match="SAC replays single steps, for which UniformSequenceReplayBuffer is not made: .* UniformReplayBuffer"
+    ):
+        make("sac", ReplayBufferCls=UniformSequenceReplayBuffer)
 
 
 def test_alpha_is_tuned_towards_the_target_entropy():

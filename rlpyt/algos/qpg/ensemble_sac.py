@@ -300,6 +300,20 @@ class DiscreteSAC(EnsembleSAC):
         save__init__args(locals())
         super().__init__(**settings)
 
+    def make_optimizers(self) -> None:
+        """Also check that a policy can have the target entropy.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        n, target = self.agent.env_spaces.action.n, self.target_entropy
+        if isinstance(target, (int, float)) and not 0 <= target <= math.log(n):
+            raise ValueError(
+                f"{type(self).__name__}: target_entropy={target} is not possible, because the entropy of a policy over {n} actions is "
+                f"between 0 and log {n} = {math.log(n):.4g}. 'auto' is {OF_UNIFORM} times the largest."
+            )
+        super().make_optimizers()
+
     def auto_target_entropy(self) -> float:
         """Return the target entropy for the setting "auto" where all actions are allowed."""
         return OF_UNIFORM * math.log(self.agent.env_spaces.action.n)

@@ -490,6 +490,13 @@ def test_sac_refuses_batch_renormalization_which_only_the_ensemble_keeps_out_of_
         SAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES, world_size=2)
 
 
+@pytest.mark.parametrize("target", [-3.0, 5.0])
+def test_a_target_entropy_that_no_policy_has_is_refused(target):
+    agent = DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES)
+    with pytest.raises(ValueError, match=f"target_entropy={target} is not possible, .* 3 actions is between 0 and log 3 = 1.099"):
+        make(DiscreteSAC(**small(target_entropy=target)), agent, DISCRETE, DISCRETE_EXAMPLES)
+
+
 @pytest.mark.parametrize("target", ["auto", 0.3])
 def test_the_automatic_target_entropy_is_that_of_the_allowed_actions(target):
     spaces = EnvSpaces(Composite([SPACES.observation, IntBox(0, 2, (N_ACTIONS,), "int8")], Masked), DISCRETE.action)

@@ -237,6 +237,10 @@ class BaseAgent(Recorded):
         """Return all models, by their names in the state dict."""
         return {name: getattr(self, attribute) for name, attribute in self.model_names.items()}
 
+    def models_by_class(self) -> dict[str, torch.nn.Module]:
+        """Return a model for each attribute that holds a class of models, by the attribute's name."""
+        return dict(ModelCls=self.model)
+
     # --- devices and processes ----------------------------------------------------------------------------------------
 
     def to_device(self, cuda_idx: int | None = None) -> None:

@@ -125,6 +125,7 @@ _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for bo
     "IqnR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputIqnR2d1AlternatingAgent",
 }
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
+_BRIGHT = 128  # Values of uint8 that never get there are no colours.
 _MOST_CHANNELS = 4  # of an image with channels last.
 _MOST_VALUES = 10_000  # Of all integers of a Box together, since each gets an output of the network; also of a Discrete that is proposed.
 
@@ -224,32 +225,54 @@ def check_mask(env_spaces: EnvSpaces) -> None:
 
 def images_in(space: Any) -> list[Any]:
     """Return the spaces of images, which are uint8 [C,H,W] or [H,W,C], in an observation space."""
-    composite = composite_of(space)
-    if composite is not None:
-        return [image for part in composite.spaces for image in images_in(part)]
-    return [space] if CompletedSpace(space).dtype == np.uint8 and len(space.shape) == 3 else []
+    return [part for part in _bytes_in(space) if len(part.shape) == 3]
+
+
+def _bytes_in(space: Any) -> list[Any]:
+    """Return the parts of an observation space that are arrays of uint8."""
+    return [part for part in leaf_spaces(space) if CompletedSpace(part).dtype == np.uint8]
 
 
 def check_flattened(agent: Any, space: Any) -> None:
-    """Log what to do if the agent's model flattens images among its observations into a vector.
+    """Log what to do if models of the agent flatten images among its observations into a vector, or make small numbers tiny.
 
     Args:
         agent: an agent whose models have been made.
         space: of observations.
     """
+    flattening = [name for name, model in agent.models_by_class().items() if _flattens(model, space)] if _bytes_in(space) else []
+    if not flattening:
+        return
+    _check_scale(agent, space)
     images = [image for image in images_in(space) if math.prod(image.shape) >= _FEWEST_PIXELS]
-    modules = agent.model.modules() if images and isinstance(agent.model, torch.nn.Module) else ()
-    if not any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules):
+    if not images:
         return
     path = None if composite_of(space) is not None else _counterpart(agent, _WITH_CONVOLUTIONS)
     path = _counterpart(agent, _FOR_STRUCTURES) if path is None else path
-    advice = "Give it a model with convolutions, as ModelCls."
+    advice = f"Give it models with convolutions, as {' and '.join(flattening)}."
     if path is not None:
         advice = f"Use {path}, which has convolutions"
         are_first = all(image.shape[0] <= image.shape[2] for image in images)
         advice += "." if are_first else ", and let the environment put channels first: [C,H,W]."
     shapes = " and ".join(str(image.shape) for image in images)
     logger.warn(f"{type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
+
+
+def _flattens(model: Any, space: Any) -> bool:
+    """Return whether a model turns whole observations of a space into a vector."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules)
+
+
+def _check_scale(agent: Any, space: Any) -> None:
+    """Log what to do if `ObservationVector`, which divides uint8 by 255, makes numbers tiny that are not the colours of pixels."""
+    highest = [(part.shape, CompletedSpace(part).high) for part in _bytes_in(space) if len(part.shape) != 3]
+    shapes = [str(shape) for shape, high in highest if high is not None and np.max(high) < _BRIGHT]
+    if shapes:
+        logger.warn(
+            f"{type(agent).__name__} divides observations of uint8 by 255, also those of shape {' and '.join(shapes)}, whose numbers are "
+            "small: let the environment give these as float32 or int8."
+        )
 
 
 def _remedy(space: Any) -> tuple[str, str | None]:

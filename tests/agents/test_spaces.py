@@ -4,6 +4,7 @@ import importlib
 import pickle
 import pkgutil
 import re
+from functools import partial
 
 import gymnasium.spaces
 import numpy as np
@@ -28,6 +29,8 @@ from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
 from rlpyt.agents.pg.multi_input import AlternatingMultiInputLstmAgent, MultiInputFfAgent, MultiInputLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import EnsembleSacAgent
+from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
@@ -251,6 +254,37 @@ def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
     assert says.strip().endswith("Use rlpyt.agents.pg.multi_input.MultiInputFfAgent, which has convolutions, and let the environment put "
                                  "channels first: [C,H,W].")  # fmt: skip
     assert "Use rlpyt.agents.pg.multi_input.MultiInputFfAgent" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")
+
+
+class OwnPolicy(torch.nn.Module):
+    """A policy for structured observations; what it computes does not matter."""
+
+    def __init__(self, observation_shape, action_size):
+        super().__init__()
+        self.mean = torch.nn.Linear(1, action_size)
+
+
+def test_advice_about_images_names_each_class_of_models_that_flattens_them(capsys):
+    action = "Box(-1, 1, (2,))"
+    assert "as ModelCls and QModelCls." in warning(SacAgent, IMAGE_AND_VECTOR, capsys, action)
+    assert "as QModelCls." in warning(partial(SacAgent, ModelCls=OwnPolicy), IMAGE_AND_VECTOR, capsys, action)
+    assert "as QModelCls and VModelCls." in warning(partial(IqlAgent, ModelCls=OwnPolicy), IMAGE_AND_VECTOR, capsys, action)
+    assert "EnsembleSacAgent flattens images" in warning(partial(EnsembleSacAgent, ModelCls=OwnPolicy), IMAGES, capsys, action)
+
+
+@pytest.mark.parametrize(
+    "space, is_warned_of",
+    [
+        (NAMES["Box"](0, 1, (6,), np.uint8), True),
+        (NAMES["Box"](0, 255, (6,), np.uint8), False),
+        (NAMES["Box"](0, 1, (6,), np.int8), False),
+        (NAMES["MultiBinary"](6), False),
+        (gymnasium.spaces.Dict(flags=NAMES["Box"](0, 1, (6,), np.uint8), v=NAMES["Box"](-1, 1, (2,))), True),
+    ],
+)
+def test_small_numbers_that_are_divided_by_255_are_told_of(space, is_warned_of, capsys):
+    says = warning(MlpFfAgent, GymSpaceWrapper(space), capsys)
+    assert ("divides observations of uint8 by 255, also those of shape (6,), whose numbers are small" in says) == is_warned_of
 
 
 IMAGE_AND_VECTOR = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))

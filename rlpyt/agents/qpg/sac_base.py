@@ -82,11 +82,15 @@ class SquashedGaussianAgent(QpgAgent):
 
         Algorithms call this. `initialize` does not, because a subclass may assign another distribution after it.
         """
-        squash = self.distribution.squash if isinstance(self.distribution, Gaussian) else None
-        if squash is None:
+        if not isinstance(self.distribution, Gaussian) or self.distribution.clip is not None:
             return
-        largest = largest_action(self.env_spaces.action)
-        if not math.isclose(squash, largest, rel_tol=1e-5):
+        squash, largest = self.distribution.squash, largest_action(self.env_spaces.action)
+        if squash is None:
+            logger.warn(
+                f"{type(self).__name__} takes actions of any size (action_squash=None), but those of the environment are between "
+                f"-{largest} and {largest}: action_squash={AUTO!r} keeps them there."
+            )
+        elif not math.isclose(squash, largest, rel_tol=1e-5):
             logger.warn(
                 f"{type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
                 f"environment go to {largest}: action_squash={AUTO!r} takes as many as there are."

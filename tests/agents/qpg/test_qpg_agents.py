@@ -525,6 +525,11 @@ def test_actions_may_be_squashed_to_the_bounds_of_the_space(name, capsys):
     agent.check_bounds()
     assert agent.distribution.squash == 1.0
     assert "those of the environment go to 2.5: action_squash='auto' takes as many as there are." in capsys.readouterr().out
+    agent = make(name, spaces, action_squash=None)
+    agent.check_bounds()
+    assert (
+        "takes actions of any size (action_squash=None), but those of the environment are between -2.5 and 2.5" in capsys.readouterr().out
+    )
     with pytest.raises(ValueError, match="action_squash='space' is not possible; it must be a finite number above 0, or 'auto', or None."):
         AGENTS[name](action_squash="space")
 

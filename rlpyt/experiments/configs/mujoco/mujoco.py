@@ -7,6 +7,8 @@ Where the papers choose a setting for each task, these have one for all:
   Hopper.
 - The dropout rate of DroQ is 0.01. In the paper it differs from task to task.
 
+TQC begins to learn after 5,000 steps, like the others. Published code of TQC begins as soon as there is a batch.
+
 Until learning begins, actions are not uniform: they are tanh of the initial policy's mean plus Gaussian noise with a standard deviation of
 0.75 (`pretrain_std` of the agent).
 """

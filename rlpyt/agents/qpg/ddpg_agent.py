@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep
@@ -13,8 +14,11 @@ from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel
 from rlpyt.models.utils import matching_state_dict, unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
+
+MOST_NOISE = 0.4  # Standard deviation, as part of the largest action, up to which there is no warning.
 
 AgentInfo = namedarraytuple("AgentInfo", ["mu"])
 
@@ -40,6 +44,7 @@ class DdpgAgent(QpgAgent):
     q_names: Sequence[str] = ("q_model",)
     target_names = {"model": "target_model", "q_model": "target_q_model"}
     settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
+    noise_names: tuple[str, ...] = ("action_std",)  # Standard deviations of noise during learning.
 
     ModelCls: type[torch.nn.Module]
     initial_q_model_state_dict: Mapping[str, Any] | None
@@ -93,6 +98,17 @@ class DdpgAgent(QpgAgent):
         self.distribution = Gaussian(
             dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=largest_action(action_space)
         )
+
+    def check_bounds(self) -> None:
+        """Log a warning if noise is so large that actions are often at their bounds. Algorithms call this."""
+        largest = largest_action(self.env_spaces.action)
+        for name in self.noise_names:
+            std = float(np.max(getattr(self, name)))
+            if std > MOST_NOISE * largest:
+                logger.warn(
+                    f"{type(self).__name__} adds noise with a standard deviation of {std:g} ({name}) to actions, which the environment "
+                    f"bounds by {largest:g}. The unit is that of the action: a tenth of the bound is {0.1 * largest:g}."
+                )
 
     def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return Q [*lead] of an action, with gradient."""

@@ -32,6 +32,7 @@ class Td3Agent(DdpgAgent):
     q_names = ("q_model", "q2_model")
     target_names = {**DdpgAgent.target_names, "q2_model": "target_q2_model"}
     settings_names = {**DdpgAgent.settings_names, "q2_model": ("QModelCls", "q_model_kwargs")}
+    noise_names = ("action_std", "target_noise_std")
 
     pretrain_std: float
     target_noise_std: float

@@ -131,7 +131,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         super().__init__(**settings)
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also tell the agent when learning begins.
+        """Also tell the agent when learning begins, and let it check the bounds of actions.
 
         Raises:
             ValueError: this algorithm's losses cannot train the agent, or batch renormalization would have other statistics in each of
@@ -150,6 +150,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
                 f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
+        CompletedQAgent(agent).check_bounds()
         if self.world_size > 1 and trains_by_ours and agent_renormalizes(agent):
             raise ValueError(
                 f"{type(self).__name__}: each of several processes would normalize by statistics of its own batches; train in one process."

@@ -78,7 +78,6 @@ class SoftActorCritic(QpgAlgorithm):
             ValueError: they are not.
         """
         super()._prepare(agent, *args, **kwargs)
-        CompletedQAgent(agent).check_bounds()
         distribution = CompletedQAgent(agent).distribution
         clips = isinstance(distribution, Gaussian) and distribution.clip is not None
         if clips and self.trains_by("optimize_agent", "update", *self.loss_methods):

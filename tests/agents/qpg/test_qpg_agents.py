@@ -515,6 +515,20 @@ def test_constructor_arguments_are_attributes(name):
         assert (agent.action_squash, agent.pretrain_std) == (1.0, 0.75)
 
 
+@pytest.mark.parametrize("name, noises", [("ddpg", ["action_std"]), ("td3", ["action_std", "target_noise_std"])])
+def test_noise_that_is_large_for_the_bounds_is_told_of(name, noises, capsys):
+    def warned_of(largest, **settings):
+        agent = make(name, EnvSpaces(SPACES.observation, FloatBox(-largest, largest, SPACES.action.shape)), **settings)
+        agent.check_bounds()
+        says = capsys.readouterr().out
+        return [noise for noise in ("action_std", "target_noise_std") if f"({noise}) to actions" in says]
+
+    assert warned_of(1) == warned_of(2) == []
+    assert warned_of(0.4) == noises[1:]  # as in Humanoid
+    assert warned_of(0.1) == noises
+    assert warned_of(1, action_std=np.array([0.1, 0.5, 0.1])) == ["action_std"]
+
+
 @pytest.mark.parametrize("name", ["sac", "sac_v"])
 def test_actions_may_be_squashed_to_the_bounds_of_the_space(name, capsys):
     spaces = EnvSpaces(SPACES.observation, FloatBox(-2.5, 2.5, SPACES.action.shape))

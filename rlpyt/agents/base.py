@@ -237,8 +237,8 @@ class BaseAgent(Recorded):
         """Return all models, by their names in the state dict."""
         return {name: getattr(self, attribute) for name, attribute in self.model_names.items()}
 
-    def models_by_class(self) -> dict[str, torch.nn.Module]:
-        """Return a model for each attribute that holds a class of models, by the attribute's name."""
+    def models_by_class(self) -> dict[str, Any]:
+        """Return a model for each attribute that holds a class of models, by the attribute's name; None if a subclass makes none."""
         return dict(ModelCls=self.model)
 
     # --- devices and processes ----------------------------------------------------------------------------------------

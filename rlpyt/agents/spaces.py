@@ -125,7 +125,7 @@ _FOR_STRUCTURES = {  # Agents for images or vectors -> their counterparts for bo
     "IqnR2d1AlternatingAgent": f"{_DQN}.multi_input.MultiInputIqnR2d1AlternatingAgent",
 }
 _FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
-_BRIGHT = 128  # Values of uint8 that never get there are no colours.
+_DARK = 16  # Values of uint8 that never get there are no colours.
 _MOST_CHANNELS = 4  # of an image with channels last.
 _MOST_VALUES = 10_000  # Of all integers of a Box together, since each gets an output of the network; also of a Discrete that is proposed.
 
@@ -259,15 +259,16 @@ def check_flattened(agent: Any, space: Any) -> None:
 
 
 def _flattens(model: Any, space: Any) -> bool:
-    """Return whether a model turns whole observations of a space into a vector."""
+    """Return whether a model turns whole observations of a space into a vector, other than one-hot."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    return any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules)
+    vectors = [module for module in modules if isinstance(module, ObservationVector)]
+    return any(vector.observation_shape == space.shape and vector.n_values is None for vector in vectors)
 
 
 def _check_scale(agent: Any, space: Any) -> None:
     """Log what to do if `ObservationVector`, which divides uint8 by 255, makes numbers tiny that are not the colours of pixels."""
-    highest = [(part.shape, CompletedSpace(part).high) for part in _bytes_in(space) if len(part.shape) != 3]
-    shapes = [str(shape) for shape, high in highest if high is not None and np.max(high) < _BRIGHT]
+    highest = [(part.shape, CompletedSpace(part).high) for part in _bytes_in(space) if len(part.shape) != 3 and 0 not in part.shape]
+    shapes = [str(shape) for shape, high in highest if high is not None and np.max(high) < _DARK]
     if shapes:
         logger.warn(
             f"{type(agent).__name__} divides observations of uint8 by 255, also those of shape {' and '.join(shapes)}, whose numbers are "

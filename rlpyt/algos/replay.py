@@ -34,7 +34,7 @@ from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.collections import field_of, namedarraytuple
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.misc import is_of_rlpyt, name_of
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import check_attributes, checked, declared_by
@@ -223,7 +223,7 @@ class ReplayAlgorithm(RlAlgorithm):
         """
         example = self.examples_to_buffer(examples)
         ReplayCls: Any = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
-        self._check_replay_buffer_cls(ReplayCls, self.default_replay_buffer_cls(example, async_), async_)
+        self._check_replay_buffer_cls(ReplayCls, example, async_)
         if self.replay_size < batch_spec.size:
             raise ValueError(
                 f"replay_size={self.replay_size} must be at least the {batch_spec.size} environment steps of a sampler's batch "
@@ -234,9 +234,9 @@ class ReplayAlgorithm(RlAlgorithm):
         self._stored_ends = (*kept, *BESIDE_STEPS)
         return self.replay_buffer
 
-    def _check_replay_buffer_cls(self, ReplayCls: Any, default: type, async_: bool) -> None:
+    def _check_replay_buffer_cls(self, ReplayCls: Any, example: Any, async_: bool) -> None:
         """Raise ValueError if a class of replay buffers is unsuitable; log a warning if its priorities have no effect."""
-        name, cls_name = type(self).__name__, ReplayCls.__name__
+        name, cls_name = type(self).__name__, name_of(ReplayCls)
         if async_ and not ReplayCls.async_:
             raise ValueError(
                 f"An asynchronous runner needs a replay buffer that processes share, which {cls_name} is not: put "
@@ -247,14 +247,16 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"prioritized_replay=True needs a replay buffer with priorities, which {cls_name} is not: choose one such as "
                 "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
             )
+        trains_by_ours = self.trains_by("replay_kwargs", "optimize_agent", "update", *self.loss_methods)
+        if not (trains_by_ours and isinstance(ReplayCls, type) and issubclass(ReplayCls, BaseNStepReturnBuffer)):
+            return
         of_sequences = issubclass(ReplayCls, SequenceNStepReturnBuffer)
-        is_ours = issubclass(ReplayCls, BaseNStepReturnBuffer) and self.trains_by("replay_kwargs")
-        if is_ours and of_sequences != (self.sequences is not None):
+        if of_sequences != (self.sequences is not None):
             raise ValueError(
                 f"{name} replays {'single steps' if of_sequences else 'sequences'}, for which {cls_name} is not made: choose one such as "
-                f"{default.__name__}, or leave ReplayBufferCls None."
+                f"{self.default_replay_buffer_cls(example, async_).__name__}, or leave ReplayBufferCls None."
             )
-        if has_priorities(ReplayCls) and not self.prioritized_replay and self.trains_by("optimize_agent", "update", *self.loss_methods):
+        if has_priorities(ReplayCls) and not self.prioritized_replay and is_of_rlpyt(ReplayCls):  # Others may set priorities themselves.
             remedy = "give prioritized_replay=True" if takes(type(self), "prioritized_replay") else "leave ReplayBufferCls None"
             logger.warn(f"{name} does not update the priorities of {cls_name}, so it draws all steps equally often: {remedy}.")
 

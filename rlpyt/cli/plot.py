@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rlpyt.cli import Gather
 from rlpyt.utils.text import printable, show
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="columns",
         help="columns of the log, a panel for each; default: the return",
     )
-    parser.set_defaults(**OF_CURVES)
+    parser.set_defaults(**dict.fromkeys(OF_CURVES))  # To tell what is given.
     parser.add_argument("--keys", action="store_true", help="list the columns of the log instead of drawing")
     parser.add_argument("--x", metavar="COLUMN", help="horizontal axis; default: CumSteps, environment steps")
     parser.add_argument(
@@ -59,27 +60,26 @@ def run(args: argparse.Namespace) -> int:
     from rlpyt.utils.logging.runs import find_runs, read_columns
     from rlpyt.utils.plotting import plot_learning_curves
 
+    given = {name: getattr(args, name) for name in OF_CURVES if getattr(args, name) is not None}
     if args.keys:
         tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs)]
         show("\n".join(map(printable, dict.fromkeys(column for table in tables for column in table))))
         return 0
-    if len(args.dirs) == 1 and is_search(args.dirs[0]) and all(getattr(args, name) == default for name, default in OF_CURVES.items()):
+    if len(args.dirs) == 1 and is_search(args.dirs[0]) and not given:
         from rlpyt.utils.launching.search_picture import plot_search
 
         for path in plot_search(args.dirs[0], args.out or "search", args.title):
             show(printable(Path(path)))
         return 0
+    options: dict[str, Any] = {**OF_CURVES, **given}
     paths = plot_learning_curves(
         args.dirs,
-        keys=args.columns,
-        x=args.x,
-        group_by=args.group_by,
-        statistic="IQM" if args.iqm else "mean",
+        keys=options["columns"],
+        statistic="IQM" if options["iqm"] else "mean",
         path=args.out or "learning_curves",
         title=args.title,
-        n_resamples=args.n_resamples,
-        confidence=args.confidence,
         note=show,
+        **{name: options[name] for name in ("x", "group_by", "n_resamples", "confidence")},
     )
     for path in paths:
         show(printable(Path(path)))

@@ -278,13 +278,30 @@ def test_advice_about_images_names_each_class_of_models_that_flattens_them(capsy
         (NAMES["Box"](0, 1, (6,), np.uint8), True),
         (NAMES["Box"](0, 255, (6,), np.uint8), False),
         (NAMES["Box"](0, 1, (6,), np.int8), False),
+        (NAMES["Box"](0, 100, (6,), np.uint8), False),
         (NAMES["MultiBinary"](6), False),
+        (gymnasium.spaces.Dict(nothing=NAMES["Box"](0, 1, (0,), np.uint8), flags=NAMES["Box"](0, 1, (6,), np.uint8)), True),
         (gymnasium.spaces.Dict(flags=NAMES["Box"](0, 1, (6,), np.uint8), v=NAMES["Box"](-1, 1, (2,))), True),
     ],
 )
 def test_small_numbers_that_are_divided_by_255_are_told_of(space, is_warned_of, capsys):
     says = warning(MlpFfAgent, GymSpaceWrapper(space), capsys)
     assert ("divides observations of uint8 by 255, also those of shape (6,), whose numbers are small" in says) == is_warned_of
+
+
+class WithOwnCritic(SacAgent):
+    """Makes other models than its base class."""
+
+    model_names, q_names, target_names = {"model": "model", "value": "value"}, ("value",), {}
+
+    def make_models(self):
+        self.model, self.value = self.make_policy(), torch.nn.Linear(1, 1)
+
+
+def test_observations_of_bytes_that_nothing_divides_are_not_told_of(capsys):
+    assert warning(MlpFfAgent, IntBox(0, 5, (), "uint8"), capsys) == ""  # One-hot.
+    WithOwnCritic().initialize(EnvSpaces(GymSpaceWrapper(NAMES["Box"](0, 255, (6,), np.uint8)), declared("Box(-1, 1, (2,))")))
+    assert capsys.readouterr().out == ""
 
 
 IMAGE_AND_VECTOR = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (1, 36, 36), np.uint8), v=NAMES["Box"](-1, 1, (2,))))

@@ -108,7 +108,7 @@ def run_for(command: list[str], seconds: float, log: Path) -> float:
     """Run a program until it has taken so many processor seconds, then end it like Ctrl-C; return the seconds that it took.
 
     Raises:
-        RuntimeError: the program failed before.
+        RuntimeError: the program was refused, or crashed. (A search that stops itself, or finds nothing, exits with 1.)
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log, "ab") as output:
@@ -118,7 +118,7 @@ def run_for(command: list[str], seconds: float, log: Path) -> float:
         time.sleep(POLL)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-    elif process.returncode:
+    elif process.returncode not in (0, 1):
         raise RuntimeError(f"{shlex.join(command)} failed:\n{log.read_text()}")
     process.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

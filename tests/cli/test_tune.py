@@ -115,7 +115,7 @@ def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     assert len(parallel.lines) == 3 and list(parallel.lines[-1].get_ydata()) == [pytest.approx(0.5), 1.0, 1.0]
 
 
-@pytest.mark.parametrize("words", [["--iqm"], ["--group-by", "learning_rate"], ["--x", "CumTime"], ["--confidence", "0.9"]])
+@pytest.mark.parametrize("words", [["--iqm"], ["--group-by", "learning_rate"], ["--x", "CumTime"], ["--group-by", "directory"]])
 def test_plot_draws_learning_curves_of_a_search_with_an_option_of_them(rlpyt, search_dir, words):
     pytest.importorskip("matplotlib")
     code, _, err = rlpyt("plot", search_dir, *words)  # Its runs have no logs here.

@@ -91,9 +91,9 @@ class QpgAgent(BaseAgent):
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.make_distribution(env_spaces.action)
 
-    def models_by_class(self) -> dict[str, torch.nn.Module]:
+    def models_by_class(self) -> dict[str, Any]:
         """Extend the base class by the models that are neither policies nor targets."""
-        others = {cls_name: getattr(self, attribute) for attribute, (cls_name, _) in self.settings_names.items()}
+        others = {cls_name: vars(self).get(attribute) for attribute, (cls_name, _) in self.settings_names.items()}
         return {**super().models_by_class(), **others}
 
     def make_distribution(self, action_space: Any) -> None:

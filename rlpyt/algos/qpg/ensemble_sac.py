@@ -30,6 +30,7 @@ OptInfo = namedtuple("OptInfo", "qLoss piLoss qGradNorm piGradNorm q piMu piLogS
 DiscreteOptInfo = namedtuple("DiscreteOptInfo", "qLoss piLoss qGradNorm piGradNorm q entropy qStd alpha")
 
 KAPPA = 1.0  # of the quantile Huber loss
+ROUNDING = 1e-5  # Entropies may have been computed in float32.
 OF_UNIFORM = 0.98  # Part of the uniform distribution's entropy for which α is tuned.
 
 # Settings of the algorithm that settings of the agent switch off.
@@ -306,13 +307,14 @@ class DiscreteSAC(EnsembleSAC):
         Raises:
             ValueError: it cannot.
         """
+        super().make_optimizers()
         n, target = self.agent.env_spaces.action.n, self.target_entropy
-        if isinstance(target, (int, float)) and not 0 <= target <= math.log(n):
+        is_given = self.alpha_optimizer is not None and self._given_target_entropy is None and self.trains_by("target_entropies")
+        if is_given and not 0 <= target <= math.log(n) + ROUNDING:
             raise ValueError(
                 f"{type(self).__name__}: target_entropy={target} is not possible, because the entropy of a policy over {n} actions is "
                 f"between 0 and log {n} = {math.log(n):.4g}. 'auto' is {OF_UNIFORM} times the largest."
             )
-        super().make_optimizers()
 
     def auto_target_entropy(self) -> float:
         """Return the target entropy for the setting "auto" where all actions are allowed."""

@@ -105,7 +105,7 @@ class Row:
     @property
     def _steps(self) -> str:
         """What is added to the name of a row if another one has it already."""
-        return f", {self.n_steps} steps"
+        return f", {self.n_steps} steps" if self.n_steps else ", unknown steps"
 
     @property
     def label(self) -> str:

@@ -198,15 +198,15 @@ def _check_same(settings: Settings, exp_dir: Path) -> None:
     """Raise ValueError unless an earlier launch had the same settings; take its proposals if none are given."""
     before = read_settings_of(exp_dir)
     settings.proposals = settings.proposals or before.proposals
-    if settings.n_trials < before.n_trials:
-        say(f"{plural(settings.n_trials, 'trial')} were asked for; the search keeps its {before.n_trials}.\n", sys.stdout)
-        settings.n_trials = before.n_trials
+    n_trials, settings.n_trials = settings.n_trials, max(settings.n_trials, before.n_trials)
     differences = settings.differences(before)
     if differences:
         raise ValueError(
             f"{exp_dir} is of a search with other arguments. {'; '.join(differences)}. Give this one another directory, or launch it as "
             "before. (Only n_trials, which may grow, and affinity_code may change.)"
         )
+    if n_trials < before.n_trials:
+        say(f"The search keeps its {plural(before.n_trials, 'trial')}, not {n_trials}.\n", sys.stdout)
 
 
 class _Started(NamedTuple):

@@ -294,7 +294,8 @@ class Space:
     def corners(self) -> Iterator[tuple[Path, list[dict[Path, Any]]]]:
         """Yield what to try to find out whether all values are possible: a setting, at a corner of its range, in two combinations.
 
-        In the first one all other settings are at their lowest, in the second one at their highest.
+        In the first one all other settings are at their lowest, in the second one at their highest; those of a choice are its first and its
+        last.
         """
         lowest, highest = ({path: range_.corners()[i] for path, range_ in self.ranges.items()} for i in (0, -1))
         for path, range_ in self.ranges.items():

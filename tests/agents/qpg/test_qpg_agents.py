@@ -18,6 +18,7 @@ from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
+from rlpyt.agents.spaces import ANY_BOX
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
@@ -527,6 +528,40 @@ def test_noise_that_is_large_for_the_bounds_is_told_of(name, noises, capsys):
     assert warned_of(0.4) == noises[1:]  # as in Humanoid
     assert warned_of(0.1) == noises
     assert warned_of(1, action_std=np.array([0.1, 0.5, 0.1])) == ["action_std"]
+
+
+class Unsquashed(SacAgent):
+    def make_distribution(self, action_space):
+        self.distribution = Gaussian(dim=action_space.shape[0])
+
+
+class Clipping(SacAgent):
+    clip_actions = True
+
+
+class BoundedByItself(SacAgent):
+    def step(self, *inputs):
+        return super().step(*inputs)
+
+
+class OfAnyBox(SacAgent):
+    takes_actions = ANY_BOX
+
+
+@pytest.mark.parametrize(
+    "AgentCls, largest, settings",
+    [
+        (Unsquashed, 1, {}),
+        (Clipping, 1, dict(action_squash=None)),
+        (BoundedByItself, 1, dict(action_squash=None)),
+        (OfAnyBox, np.inf, dict(action_squash=None)),
+    ],
+)
+def test_actions_that_are_bounded_in_another_way_are_not_told_of(AgentCls, largest, settings, capsys):
+    agent = AgentCls(**settings)
+    agent.initialize(EnvSpaces(SPACES.observation, FloatBox(-largest, largest, SPACES.action.shape)))
+    agent.check_bounds()
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", ["sac", "sac_v"])

@@ -497,6 +497,24 @@ def test_a_target_entropy_that_no_policy_has_is_refused(target):
         make(DiscreteSAC(**small(target_entropy=target)), agent, DISCRETE, DISCRETE_EXAMPLES)
 
 
+def test_a_target_entropy_that_is_not_a_given_number_of_nats_is_accepted():
+    def agent():
+        return DiscreteSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES)
+
+    algo, _ = make(DiscreteSAC(**small()), agent(), EnvSpaces(SPACES.observation, IntBox(0, 18)), DISCRETE_EXAMPLES)
+    assert algo.target_entropy == pytest.approx(0.98 * math.log(18))
+    make(algo, agent(), DISCRETE, DISCRETE_EXAMPLES)  # "auto" again, for fewer actions.
+    assert algo.target_entropy == pytest.approx(0.98 * math.log(3))
+    make(DiscreteSAC(**small(target_entropy=float(torch.tensor(3.0).log()))), agent(), DISCRETE, DISCRETE_EXAMPLES)
+
+    class Fraction(DiscreteSAC):
+        def target_entropies(self, samples):
+            return self.target_entropy * math.log(2)
+
+    spaces = EnvSpaces(SPACES.observation, IntBox(0, 2))
+    make(Fraction(**small(target_entropy=0.98)), agent(), spaces, DISCRETE_EXAMPLES)
+
+
 @pytest.mark.parametrize("target", ["auto", 0.3])
 def test_the_automatic_target_entropy_is_that_of_the_allowed_actions(target):
     spaces = EnvSpaces(Composite([SPACES.observation, IntBox(0, 2, (N_ACTIONS,), "int8")], Masked), DISCRETE.action)

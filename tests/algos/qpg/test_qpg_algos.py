@@ -1,4 +1,5 @@
 import copy
+import functools
 import math
 import multiprocessing as mp
 import pickle
@@ -421,6 +422,46 @@ def test_priorities_that_are_not_updated_are_told_of(capsys):
     assert expected in capsys.readouterr().out
     make("sac", ReplayBufferCls=UniformReplayBuffer)
     assert "priorities" not in capsys.readouterr().out
+
+
+class RewardsAsPriorities(PrioritizedReplayBuffer):
+    """May set priorities itself."""
+
+
+class OwnExample(SAC):
+    """Stores something else, for which there is no default buffer."""
+
+    def default_replay_buffer_cls(self, example, async_=False):
+        raise AssertionError("nobody asks for the default")
+
+
+class OwnUpdate(SAC):
+    def update(self, batch):
+        """Trains in another way."""
+
+
+class OwnSequences(UniformSequenceReplayBuffer):
+    def __init__(self, **kwargs):
+        super().__init__(rnn_state_interval=0, batch_T=4, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "AlgoCls, ReplayBufferCls",
+    [
+        (SAC, functools.partial(UniformReplayBuffer)),
+        (SAC, lambda **kwargs: UniformReplayBuffer(**kwargs)),
+        (SAC, RewardsAsPriorities),
+        (OwnExample, UniformReplayBuffer),
+        (OwnUpdate, PrioritizedReplayBuffer),
+        (OwnUpdate, OwnSequences),
+    ],
+)
+def test_buffers_of_users_are_taken_without_a_word(AlgoCls, ReplayBufferCls, capsys):
+    _, agent = make("sac")
+    capsys.readouterr()
+    algo = AlgoCls(ReplayBufferCls=ReplayBufferCls, replay_size=200, min_steps_learn=16, batch_size=8)
+    algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    assert "WARNING" not in capsys.readouterr().out
 
 
 def test_a_buffer_of_sequences_is_refused_where_single_steps_are_replayed():

@@ -366,7 +366,7 @@ def test_a_search_may_grow(train, tmp_path, uninterrupted, capsys):
     assert len(search(train, tmp_path / "exp", n_trials=9).trials) == 9
     assert "keeps its" not in capsys.readouterr().out
     assert len(search(train, tmp_path / "exp", n_trials=2).trials) == 9
-    assert "2 trials were asked for; the search keeps its 9." in capsys.readouterr().out
+    assert "The search keeps its 9 trials, not 2." in capsys.readouterr().out
     assert [each[0] for each in result(tmp_path / "exp")] == [each[0] for each in uninterrupted]
     check_nothing_was_lost_or_done_twice(tmp_path / "exp")
 

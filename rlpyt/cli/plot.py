@@ -19,6 +19,7 @@ from typing import Any
 from rlpyt.cli import Gather
 from rlpyt.utils.text import printable, show
 
+# Options of learning curves that are not given. (As arguments they are None, to tell what is given.)
 OF_CURVES = dict(columns=[], x="CumSteps", group_by=["directory"], iqm=False, confidence=0.95, n_resamples=2000)
 
 
@@ -33,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="columns",
         help="columns of the log, a panel for each; default: the return",
     )
-    parser.set_defaults(**dict.fromkeys(OF_CURVES))  # To tell what is given.
     parser.add_argument("--keys", action="store_true", help="list the columns of the log instead of drawing")
     parser.add_argument("--x", metavar="COLUMN", help="horizontal axis; default: CumSteps, environment steps")
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='common to the runs of a group: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
         'or "run" for ungrouped runs',
     )
-    parser.add_argument("--iqm", action="store_true", help="interquartile mean instead of the mean")
+    parser.add_argument("--iqm", action="store_true", default=None, help="interquartile mean instead of the mean")
     parser.add_argument("--confidence", type=float, help="level of the bands; default: 0.95")
     parser.add_argument("--n_resamples", type=int, help="bootstrap resamples for the bands; default: 2000")
     parser.add_argument("--title", help="title of the picture; default: the common part of the runs' names")

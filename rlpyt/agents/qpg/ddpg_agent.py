@@ -15,6 +15,7 @@ from rlpyt.models.qpg.mlp import MuMlpModel
 from rlpyt.models.utils import matching_state_dict, unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
 
@@ -101,6 +102,8 @@ class DdpgAgent(QpgAgent):
 
     def check_bounds(self) -> None:
         """Log a warning if noise is so large that actions are often at their bounds. Algorithms call this."""
+        if not is_of_rlpyt(self.make_distribution):
+            return  # A subclass may have other noise.
         largest = largest_action(self.env_spaces.action)
         for name in self.noise_names:
             std = float(np.max(getattr(self, name)))

@@ -19,7 +19,10 @@ T, B = 6, 4
 
 
 class WaitingEnv(CountingEnv):
-    """Its step number 2 returns only after the other environments have taken all steps of the batch."""
+    """Its step number 2 returns only after another environment has taken all steps of the batch.
+
+    It does not wait for the others: at a fraction of 0.75, two workers that are left are both waited for.
+    """
 
     def __init__(self, number, n_steps):
         super().__init__(episode_length=100)
@@ -28,7 +31,7 @@ class WaitingEnv(CountingEnv):
     def step_into(self, action, observation):
         self.n_steps[self.number] += 1
         if self.number == 0 and self.n_steps[0] == 2:
-            while (self.n_steps[1:] < T).any():
+            while (self.n_steps[1:] < T).all():
                 pass
         return super().step_into(action, observation)
 

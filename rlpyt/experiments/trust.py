@@ -259,7 +259,7 @@ def _asked_of_search(exp_dir: Path) -> dict[str, Any]:
 
     settings = read_settings_of(exp_dir)
     space, args = Space.read(settings.space), settings.common_args
-    variants = [space.variant(each) for _, combinations in space.corners() for each in combinations]
+    variants = [space.variant(with_lowest) for _, (with_lowest, _) in space.corners()]
     asked: dict[str, Any] = dict(script=settings.script, cwd=settings.cwd, common_args=args, variants=variants)
     own = Path(__file__).parents[1] / "cli" / "launched" / "train.py"
     if Path(settings.cwd, settings.script).resolve() == own.resolve() and args and args[0].partition(":")[0] in config_modules():

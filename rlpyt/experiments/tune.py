@@ -155,8 +155,9 @@ def _check_corners(
     Raises:
         ValueError: a value is not possible.
     """
-    before_learning, all_T, all_B = 0, set(), set()
-    are_parts_checked = False
+    before_learning = 0
+    all_T: set[int] = set()
+    all_B: set[int] = set()
 
     def built(values: dict[Any, Any], checks_parts: bool) -> Any:
         changes = space.variant(values)
@@ -174,7 +175,7 @@ def _check_corners(
         return run
 
     for path, (with_lowest, with_highest) in space.corners():
-        checks_parts = not are_parts_checked or path[0] in _OF_PARTS
+        checks_parts = not all_T or path[0] in _OF_PARTS  # Of the first run that can be built, and where they may differ.
         try:
             run = built(with_lowest, checks_parts)
         except ValueError as error:
@@ -182,7 +183,6 @@ def _check_corners(
                 run = built(with_highest, checks_parts)
             except ValueError:
                 raise error from None
-        are_parts_checked = True
         before_learning = max(before_learning, int(getattr(run.algo, "min_steps_learn", 0)))
         all_T.add(run.sampler.batch_spec.T)
         all_B.add(run.sampler.batch_spec.B)

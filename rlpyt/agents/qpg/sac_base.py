@@ -86,14 +86,13 @@ class SquashedGaussianAgent(QpgAgent):
             return
         squash, largest = self.distribution.squash, largest_action(self.env_spaces.action)
         if squash is None:
-            if self.action_squash is not None or not is_of_rlpyt(self.make_distribution, self.pi, self.step):
-                return  # A subclass may bound actions in another way.
-            if self.clip_actions or not math.isfinite(largest):
-                return
-            logger.warn(
-                f"{type(self).__name__} takes actions of any size (action_squash=None), but those of the environment are between "
-                f"-{largest} and {largest}: action_squash={AUTO!r} keeps them there."
-            )
+            # A subclass may bound actions in another way.
+            is_unbounded = self.action_squash is None and is_of_rlpyt(self.make_distribution, self.pi, self.step) and not self.clip_actions
+            if is_unbounded and math.isfinite(largest):
+                logger.warn(
+                    f"{type(self).__name__} takes actions of any size (action_squash=None), but those of the environment are between "
+                    f"-{largest} and {largest}: action_squash={AUTO!r} keeps them there."
+                )
         elif not math.isclose(squash, largest, rel_tol=1e-5):
             logger.warn(
                 f"{type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "

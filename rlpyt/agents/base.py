@@ -461,22 +461,25 @@ class BaseAgent(Recorded):
         self._forget_everything()
 
     def update_obs_rms(self, observation: Any) -> None:
-        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
+        """Add observations [T,B,...] or [B,...] to statistics of `trained_models`; in data-parallel training all ranks together.
 
-        Does nothing if the model has no ``update_obs_rms``.
+        Models without ``update_obs_rms`` have none.
         """
-        model: Any = unwrap_ddp(self.model)
-        if has_all(model, "update_obs_rms"):
-            model.update_obs_rms(self._to_device(split(observation)[0]))
+        models: list[Any] = [model for model in self.trained_models() if has_all(model, "update_obs_rms")]
+        if models:
+            observation = self._to_device(split(observation)[0])
+        for model in models:
+            model.update_obs_rms(observation)
 
     @property
     def normalizes_observations(self) -> bool:
-        """Whether `update_obs_rms` does anything: the model has running statistics, or a subclass or user has replaced the method."""
+        """Whether `update_obs_rms` does anything: a model has running statistics, or a user has written or replaced the method."""
         is_replaced = "update_obs_rms" in vars(self) or type(self).update_obs_rms is not BaseAgent.update_obs_rms
-        model = unwrap_ddp(self.model)
-        if is_replaced or not is_of_rlpyt(type(model)):
-            return is_replaced or has_all(model, "update_obs_rms")
-        return any(isinstance(module, RunningMeanStdModel) for module in modules_of(model))
+        return is_replaced or any(map(_has_statistics, self.trained_models()))
+
+    def trained_models(self) -> list[torch.nn.Module]:
+        """Return the models that an algorithm trains, without what data-parallel training wraps around them."""
+        return [unwrap_ddp(self.model)]
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device: observations without mask, discrete previous actions one-hot if the model uses them."""
@@ -576,6 +579,12 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     return __init__
+
+
+def _has_statistics(model: Any) -> bool:
+    """Return whether a model has running statistics of observations. One with a user's ``update_obs_rms`` counts as if it had."""
+    is_of_user = has_all(model, "update_obs_rms") and not is_of_rlpyt(model.update_obs_rms)
+    return is_of_user or any(isinstance(module, RunningMeanStdModel) for module in modules_of(model))
 
 
 def is_trained(model: torch.nn.Module) -> bool:

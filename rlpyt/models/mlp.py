@@ -1,4 +1,4 @@
-"""Multilayer perceptron, and the conversion of observations of any shape to its input."""
+"""Multilayer perceptron, and the conversion of observations of any shape to its input, normalized or not."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.linear import Linear, OutputLinear
+from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.models.utils import Model
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import infer_leading_dims
 
 
@@ -78,6 +81,48 @@ class ObservationVector(torch.nn.Module):
             flat = part.reshape(T * B, _n_elements(shape))
             parts.append(flat.float().mul_(1 / 255) if flat.dtype == torch.uint8 else flat.float())
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), (lead_dim, T, B)
+
+
+class NormalizingModel(Model):
+    """Base of models that take observations as vectors, normalized by the statistics of those given to `update_obs_rms`.
+
+    Args:
+        normalize_observation: subtract the running mean of observations, divide by their standard deviation.
+        norm_obs_clip: limit of normalized observations.
+        norm_obs_var_clip: least variance to normalize by; None for no limit, which gives NaN where observations are constant.
+    """
+
+    @checked(norm_obs_var_clip=Number(0, above=True, optional=True))
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        normalize_observation: bool = False,
+        norm_obs_clip: float = 10,
+        norm_obs_var_clip: float = 1e-6,
+        n_observations: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.observation = ObservationVector(observation_shape, n_observations)
+        self._obs_ndim = len(observation_shape)
+        self.normalize_observation = normalize_observation
+        self.norm_obs_clip = norm_obs_clip
+        self.norm_obs_var_clip = norm_obs_var_clip
+        if normalize_observation:
+            self.obs_rms = RunningMeanStdModel((self.observation.size,))
+
+    def observation_vector(self, observation: Any) -> tuple[torch.Tensor, tuple[int, int, int]]:
+        """Observation with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
+        x, lead_dims = self.observation(observation)
+        return self.normalized(x), lead_dims
+
+    def normalized(self, x: torch.Tensor) -> torch.Tensor:
+        """Observations as vectors [n,size] -> the same, normalized if `normalize_observation`."""
+        return self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip) if self.normalize_observation else x
+
+    def update_obs_rms(self, observation: Any) -> None:
+        """Add observations to the running statistics, if they are used."""
+        if self.normalize_observation:
+            self.obs_rms.update(self.observation(observation)[0])
 
 
 def _as_list(sizes: Sequence[int] | int | None) -> list[int]:

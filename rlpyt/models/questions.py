@@ -123,11 +123,12 @@ def _images(models: Sequence[torch.nn.Module], trained_rows: Sequence[int], imag
 
 
 def _nets(models: Sequence[torch.nn.Module], trained_rows: Sequence[int]) -> Iterator[Comparison]:
-    critics = [model for model in models if type(model) is QofMuMlpModel and any(p.requires_grad for p in model.parameters())]
+    plain: list[Any] = [model for model in models if type(model) is QofMuMlpModel]
+    critics = [model for model in plain if not model.normalize_observation and any(p.requires_grad for p in model.parameters())]
     nets = [model.layers() for model in critics]
     if len(nets) < 2 or None in nets:
         return
-    n_out, n_in = critics[0].layers()[0][0].shape  # type: ignore[index]
+    n_out, n_in = critics[0].layers()[0][0].shape
 
     def prepare(rows: int) -> Callable[[], None]:
         copies = [_random(copy.deepcopy(model)) for model in critics]

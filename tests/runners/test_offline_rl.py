@@ -210,19 +210,31 @@ def test_every_stack_of_frames_is_drawn_and_nothing_else():
         parts.shutdown()
 
 
-def test_observations_are_normalized_by_the_statistics_of_the_data_set_once(pendulum, tmp_path):
-    def statistics(n_steps, directory, **settings):
-        agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True, hidden_sizes=[8]))
-        parts = runner(BehaviorCloning(batch_size=8), agent, pendulum, "Pendulum-v1", n_steps=n_steps, **settings)
-        run(parts, directory)
-        return agent.model.obs_rms
+NORMALIZED = dict(normalize_observation=True, hidden_sizes=[8])
 
+
+@pytest.mark.parametrize(
+    "make_algo, make_agent",
+    [
+        (BehaviorCloning, lambda: MujocoFfAgent(model_kwargs=NORMALIZED)),
+        (lambda **settings: TD3(behavior_cloning=2.5, **settings), lambda: Td3Agent(model_kwargs=NORMALIZED, q_model_kwargs=NORMALIZED)),
+        (IQL, lambda: IqlAgent(model_kwargs=NORMALIZED, q_model_kwargs=NORMALIZED, v_model_kwargs=NORMALIZED)),
+    ],
+    ids=["BC", "TD3+BC", "IQL"],
+)
+def test_observations_are_normalized_by_the_statistics_of_the_data_set_once(make_algo, make_agent, pendulum, tmp_path):
+    """In all models, also target networks."""
     for n_steps, settings in ((10, {}), (20, dict(resume_from=tmp_path / "run_0"))):
-        rms = statistics(n_steps, tmp_path, **settings)
+        agent = make_agent()
+        run(runner(make_algo(batch_size=8), agent, pendulum, "Pendulum-v1", n_steps=n_steps, **settings), tmp_path)
         observations = torch.as_tensor(pendulum.observations, dtype=torch.float32)
-        assert rms.count == len(observations) == 1000
-        torch.testing.assert_close(rms.mean, observations.mean(0), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(rms.var, observations.var(0, correction=0), rtol=1e-3, atol=1e-5)
+        models = list(agent.named_models().values())
+        assert all(hasattr(model, "obs_rms") for model in models)
+        for rms in (model.obs_rms for model in models):
+            assert len(observations) == 1000
+            torch.testing.assert_close(float(rms.count), 1000.0)
+            torch.testing.assert_close(rms.mean, observations.mean(0), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(rms.var, observations.var(0, correction=0), rtol=1e-3, atol=1e-5)
 
 
 def test_data_sets_come_in_several_forms(cartpole, tmp_path, monkeypatch):

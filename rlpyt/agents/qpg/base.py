@@ -140,6 +140,10 @@ class QpgAgent(BaseAgent):
             if len(models) > 1 and all(type(model) is QofMuMlpModel for model in models):
                 stack_parameters(models)
 
+    def trained_models(self) -> list[torch.nn.Module]:
+        """Extend the base class by Q-functions and further models. Targets follow them, statistics of observations included."""
+        return [unwrap_ddp(getattr(self, name)) for name in self.model_names.values() if name not in self.target_names.values()]
+
     # --- before learning begins ---------------------------------------------------------------------------------------
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:

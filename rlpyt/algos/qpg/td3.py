@@ -26,8 +26,8 @@ class TD3(DDPG):
         mu_learning_rate: step size of the policy's optimizer.
         learning_rate: DDPG's name of `mu_learning_rate`; None: use `mu_learning_rate`.
         behavior_cloning: α of TD3+BC, 2.5 in the paper, for data sets: the policy also imitates replayed actions. None: it does not.
-            The paper also normalizes states by the data set, which the networks of TD3 here cannot do. Its batches of 256, learning rates
-            of 3e-4 and two hidden layers of 256 units are not the defaults here.
+            The paper also normalizes states by the data set, as networks with ``normalize_observation=True`` do. Its batches of 256,
+            learning rates of 3e-4 and two hidden layers of 256 units are not the defaults here, either.
 
     Raises:
         ValueError: a setting is not possible.

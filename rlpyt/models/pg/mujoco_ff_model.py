@@ -5,51 +5,10 @@ from typing import Any
 
 import torch
 
-from rlpyt.models.mlp import MlpModel, ObservationVector
-from rlpyt.models.running_mean_std import RunningMeanStdModel
-from rlpyt.models.utils import Model, orthogonal_policy_
-from rlpyt.utils.settings import Number, checked
+from rlpyt.models.mlp import MlpModel, NormalizingModel
+from rlpyt.models.utils import orthogonal_policy_
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
-
-
-class NormalizingModel(Model):
-    """Base of models that take observations as vectors, normalized by the statistics of those given to `update_obs_rms`.
-
-    Args:
-        normalize_observation: subtract the running mean of observations, divide by their standard deviation.
-        norm_obs_clip: limit of normalized observations.
-        norm_obs_var_clip: least variance to normalize by; None for no limit, which gives NaN where observations are constant.
-    """
-
-    @checked(norm_obs_var_clip=Number(0, above=True, optional=True))
-    def __init__(
-        self,
-        observation_shape: Sequence,
-        normalize_observation: bool = False,
-        norm_obs_clip: float = 10,
-        norm_obs_var_clip: float = 1e-6,
-        n_observations: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.observation = ObservationVector(observation_shape, n_observations)
-        self._obs_ndim = len(observation_shape)
-        self.normalize_observation = normalize_observation
-        self.norm_obs_clip = norm_obs_clip
-        self.norm_obs_var_clip = norm_obs_var_clip
-        if normalize_observation:
-            self.obs_rms = RunningMeanStdModel((self.observation.size,))
-
-    def observation_vector(self, observation: Any) -> tuple[torch.Tensor, tuple[int, int, int]]:
-        """Observation with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
-        x, lead_dims = self.observation(observation)
-        if self.normalize_observation:
-            x = self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip)
-        return x, lead_dims
-
-    def update_obs_rms(self, observation: Any) -> None:
-        """Add observations to the running statistics, if they are used."""
-        if self.normalize_observation:
-            self.obs_rms.update(self.observation(observation)[0])
 
 
 class MujocoFfModel(NormalizingModel):

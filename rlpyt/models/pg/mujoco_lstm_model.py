@@ -7,8 +7,7 @@ import torch
 
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import RnnState, make_rnn
-from rlpyt.models.mlp import MlpModel
-from rlpyt.models.pg.mujoco_ff_model import NormalizingModel
+from rlpyt.models.mlp import MlpModel, NormalizingModel
 from rlpyt.models.utils import POLICY_GAIN, orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
@@ -20,7 +19,7 @@ class MujocoLstmModel(NormalizingModel):
     """A multilayer perceptron and an LSTM, with outputs for the mean of the action, its log_std, and the state value.
 
     The LSTM also sees the previous action and reward. The mean has no limits, and the log_std depends on the history. The other
-    settings are those of `rlpyt.models.pg.mujoco_ff_model.NormalizingModel`.
+    settings are those of `rlpyt.models.mlp.NormalizingModel`.
 
     Args:
         hidden_sizes: of the perceptron; default [256, 256].

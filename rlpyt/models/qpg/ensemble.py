@@ -12,8 +12,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import in_float32
-from rlpyt.models.mlp import ObservationVector
-from rlpyt.models.utils import Model
+from rlpyt.models.mlp import NormalizingModel
 from rlpyt.utils.settings import COUNT, Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -144,10 +143,12 @@ def places_of_successes(n: int, p: float, n_at_once: int | None = None) -> torch
 _LAYERS = (torch.nn.Sequential, torch.nn.ReLU, EnsembleLinear, EnsembleOutputLinear, EnsembleLayerNorm, Dropout, BatchRenorm)
 
 
-class QEnsembleModel(Model):
+class QEnsembleModel(NormalizingModel):
     """n perceptrons for the value of an action, or for quantiles of its return.
 
     A hidden layer is a linear layer, dropout, layer normalization, ReLU and batch renormalization, as far as they are chosen.
+
+    Its settings are those of `rlpyt.models.mlp.NormalizingModel`, and:
 
     Args:
         hidden_sizes: widths of the hidden layers; default [256, 256].
@@ -175,9 +176,9 @@ class QEnsembleModel(Model):
         layer_norm: bool = False,
         batch_renorm: bool = False,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__()
-        self.observation = ObservationVector(observation_shape, n_observations)
+        super().__init__(observation_shape, n_observations=n_observations, **settings)
         self.output_shape = tuple(size for size in (output_size, n_quantiles) if size is not None)
         sizes = [256, 256] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
         sizes = [self.observation.size + (action_size or 0), *sizes]
@@ -199,7 +200,7 @@ class QEnsembleModel(Model):
         If `critics` are given, indexes [m], only these m critics are computed: [T,B,m,*rest]. The model must allow it, see `computes_few`.
         In training, running statistics of batch renormalization stay as they are.
         """
-        x, lead_dims = self.observation(observation)
+        x, lead_dims = self.observation_vector(observation)
         if action is not None:
             x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
         values = self.mlp(x) if critics is None else torch.func.functional_call(self.mlp, _of_critics(self.mlp, critics), x)

@@ -8,19 +8,20 @@ from typing import Any
 import torch
 
 from rlpyt.models.lstm import RnnState, make_rnn
-from rlpyt.models.mlp import MlpModel, ObservationVector
-from rlpyt.models.utils import Model
+from rlpyt.models.mlp import MlpModel, NormalizingModel
 from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MuLstmModel", "PiLstmModel", "QofMuLstmModel", "QpgLstm", "RnnState"]
 
 
-class QpgLstm(Model):
+class QpgLstm(NormalizingModel):
     """A perceptron, a recurrent layer that also sees the previous action and reward, and a second perceptron, the head.
 
     The head sees the state of the recurrent layer, and the observation itself. So it can do at once what needs no memory (Ni et al. 2022,
     https://arxiv.org/abs/2110.05038).
+
+    Its settings are those of `rlpyt.models.mlp.NormalizingModel`, and:
 
     Args:
         action_size: components of an action.
@@ -44,9 +45,9 @@ class QpgLstm(Model):
         head_size: Sequence[int] | int = 128,
         rnn: str = "lstm",
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__()
-        self.observation = ObservationVector(observation_shape, n_observations)
+        super().__init__(observation_shape, n_observations=n_observations, **settings)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
         self.lstm = make_rnn(rnn, self.mlp.output_size, action_size, lstm_size)
         self.head = MlpModel(lstm_size + self.observation.size + takes_action * action_size, head_size, output_size)
@@ -60,7 +61,7 @@ class QpgLstm(Model):
             The inputs of the head [T*B,size], without the action; the state after the last step, a structure of [N,B,H]; and
             (lead_dim, T, B).
         """
-        x, (lead_dim, T, B) = self.observation(observation)
+        x, (lead_dim, T, B) = self.observation_vector(observation)
         out, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         return torch.cat([out, x.to(out.dtype)], dim=1), next_rnn_state, (lead_dim, T, B)
 

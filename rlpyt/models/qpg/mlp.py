@@ -9,16 +9,18 @@ import torch
 
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import Linear, OutputLinear
-from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.mlp import MlpModel, NormalizingModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, after_constants, perceptrons
-from rlpyt.models.utils import Model
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 M = TypeVar("M", bound=torch.nn.Module)
 
 
-class QpgMlp(Model):
+class QpgMlp(NormalizingModel):
     """A perceptron from an observation of any shape, flattened, and perhaps an action, to numbers.
+
+    Its settings are those of `rlpyt.models.mlp.NormalizingModel`, and:
 
     Args:
         hidden_sizes: widths of the hidden layers, with ReLU after each.
@@ -27,6 +29,7 @@ class QpgMlp(Model):
         batch_renorm: batch renormalization of the input and of each hidden layer, see `rlpyt.models.batch_renorm.BatchRenorm`.
     """
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,
@@ -35,10 +38,9 @@ class QpgMlp(Model):
         action_size: int = 0,
         batch_renorm: bool = False,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__()
-        self.observation = ObservationVector(observation_shape, n_observations)
-        self._obs_ndim = len(observation_shape)
+        super().__init__(observation_shape, n_observations=n_observations, **settings)
         mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
         self.mlp: torch.nn.Module = with_batch_renorm(mlp) if batch_renorm else mlp
 
@@ -53,6 +55,7 @@ class QpgMlp(Model):
             x, lead_dims = observation, (1, 1, len(observation))  # Nothing is left to do: this case is the most frequent one.
         else:
             x, lead_dims = to_vector(observation)
+        x = self.normalized(x)
         if action is not None:
             x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
         return x, lead_dims
@@ -86,6 +89,7 @@ class MuMlpModel(QpgMlp):
 
     uses_prev_action = False
 
+    @checked(without=("output_size", "batch_renorm"))
     def __init__(
         self,
         observation_shape: Sequence,
@@ -93,8 +97,9 @@ class MuMlpModel(QpgMlp):
         action_size: int,
         output_max: float = 1,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations)
+        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations, **settings)
         self._output_max = output_max
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
@@ -112,6 +117,7 @@ class PiMlpModel(QpgMlp):
 
     uses_prev_action = False
 
+    @checked(without=("output_size",))
     def __init__(
         self,
         observation_shape: Sequence,
@@ -119,8 +125,11 @@ class PiMlpModel(QpgMlp):
         action_size: int,
         batch_renorm: bool = False,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, 2 * action_size, batch_renorm=batch_renorm, n_observations=n_observations)
+        super().__init__(
+            observation_shape, hidden_sizes, 2 * action_size, batch_renorm=batch_renorm, n_observations=n_observations, **settings
+        )
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """mean and log_std, both [T,B,action_size]."""
@@ -137,6 +146,7 @@ class BoundedPiMlpModel(PiMlpModel):
 
     uses_prev_action = False
 
+    @checked(without=("batch_renorm",))
     def __init__(
         self,
         observation_shape: Sequence,
@@ -144,8 +154,9 @@ class BoundedPiMlpModel(PiMlpModel):
         action_size: int,
         output_max: float = 1,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations)
+        super().__init__(observation_shape, hidden_sizes, action_size, n_observations=n_observations, **settings)
         self._output_max = output_max
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,6 +175,7 @@ class PiCategoricalMlpModel(QpgMlp):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,
@@ -171,8 +183,9 @@ class PiCategoricalMlpModel(QpgMlp):
         output_size: int,
         batch_renorm: bool = False,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, output_size, batch_renorm=batch_renorm, n_observations=n_observations)
+        super().__init__(observation_shape, hidden_sizes, output_size, batch_renorm=batch_renorm, n_observations=n_observations, **settings)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Logarithms of probabilities [T,B,output_size]."""
@@ -185,14 +198,16 @@ class QofMuMlpModel(QpgMlp):
 
     uses_prev_action = False
 
+    @checked(without=("output_size", "batch_renorm"))
     def __init__(
         self,
         observation_shape: Sequence,
         hidden_sizes: Sequence[int] | int | None,
         action_size: int,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, 1, action_size, n_observations=n_observations)
+        super().__init__(observation_shape, hidden_sizes, 1, action_size, n_observations=n_observations, **settings)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor) -> torch.Tensor:
         """Q [T,B]."""
@@ -209,14 +224,16 @@ class VMlpModel(QpgMlp):
 
     uses_prev_action = False
 
+    @checked(without=("output_size", "batch_renorm"))
     def __init__(
         self,
         observation_shape: Sequence,
         hidden_sizes: Sequence[int] | int | None,
         action_size: int | None = None,
         n_observations: int | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(observation_shape, hidden_sizes, 1, n_observations=n_observations)
+        super().__init__(observation_shape, hidden_sizes, 1, n_observations=n_observations, **settings)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """V [T,B]."""
@@ -227,8 +244,11 @@ class VMlpModel(QpgMlp):
 def q_values(
     models: Sequence[torch.nn.Module], observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Return Q of several models for the same input: in one pass if all are `QofMuMlpModel` and not compiled, otherwise in turn."""
-    plain = [model for model in models if _is_plain(model, QofMuMlpModel)]
+    """Return Q of several models for the same input: in one pass if all are `QofMuMlpModel` and not compiled, otherwise in turn.
+
+    Models that normalize observations are computed in turn, since they may have different statistics.
+    """
+    plain = [model for model in models if _is_plain(model, QofMuMlpModel) and not model.normalize_observation]
     nets = [net for net in (model.layers() for model in plain) if net is not None]
     if len(models) == 1 or len(nets) < len(models) or len({len(net) for net in nets}) > 1:
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)

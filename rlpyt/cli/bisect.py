@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlpyt.cli.verify import conditions, kinds_of, lines_of
+from rlpyt.cli.verify import conditions, kinds_of, lines_of, show_differences
 from rlpyt.utils.text import plural, show
 
 
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if found.parting is None:
         what = f"{plural(len(found.pairs), 'row')}, up to {found.pairs[-1][0].steps:,} environment steps"
         show(f"The same: {what}, bit for bit ({compared}).")
+        show_differences(found, "in the first", "in the second")
         return 0
     for line in [*lines_of(found.parting), *conditions(found, "in the first", "in the second")]:
         show(line)

@@ -6,9 +6,9 @@ digests of parameters, optimizers, samples and random numbers. Other columns of 
 return in progress.csv that somebody has changed is not noticed.
 
 The exit code is 0 if the digests of all rows are the same, and 1 if one differs. Then the command names the
-first tensor that does, and what is different here: versions, processor, threads, workers, choices. Digests
-that the run lacks, such as those of samples if an earlier part of it was trained without --digest, are named
-as not compared.
+first tensor that does. In both cases it names what is different here: versions, processor, threads, workers,
+choices. Digests that the run lacks, such as those of samples if an earlier part of it was trained without
+--digest, are named as not compared.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if found.parting is None:
         what = f"{plural(len(found.pairs), 'row')} of {printable(run_dir)}, up to {found.pairs[-1][0].steps:,} environment steps"
         show(f"Verified: {what}, bit for bit ({compared}).")
+        show_differences(found, "then", "now")
         return 0
     show(f"Not verified: {printable(run_dir)} and what was computed now part.")
     for line in [*lines_of(found.parting), *conditions(found, "then", "now")]:
@@ -125,6 +126,13 @@ def conditions(found: Comparison, a: str, b: str) -> list[str]:
             "the environment, or an environment or a GPU that does not repeat itself."
         ]
     return ["Different:", *(f"  {printable(name)}: {_value(x)} {a}, {_value(y)} {b}" for name, (x, y) in different.items())]
+
+
+def show_differences(found: Comparison, a: str, b: str) -> None:
+    """Show what was different in the conditions of two equal runs, if anything was: that they are equal then says more."""
+    if found.settings or found.conditions:
+        for line in conditions(found, a, b):
+            show(line)
 
 
 def _value(value: Any) -> str:

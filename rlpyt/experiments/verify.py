@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
     Attributes:
         pairs: the rows that were compared.
         parting: where they part; None if they do not.
-        conditions, settings: by name, what differs between the runs, as a pair.
+        conditions, settings: by name, what differs between the runs, as a pair: where they part, or in any row if they do not.
     """
 
     pairs: list[tuple[DigestRow, DigestRow]]
@@ -78,11 +78,14 @@ def compare(a: Any, b: Any) -> Comparison:
 
 def _compared(pairs: list[tuple[DigestRow, DigestRow]], *records: Mapping[str, Any]) -> Comparison:
     found = parting(pairs)
-    rows = (found.a, found.b) if found else pairs[-1]
-    conditions, settings = zip(*(facts_of(record, row) for record, row in zip(records, rows)))
-    if not all(WORKERS in each for each in conditions):  # Earlier versions did not record it.
-        conditions = tuple({name: value for name, value in each.items() if name != WORKERS} for each in conditions)
-    return Comparison(pairs, found, _different(*conditions), _different(*settings))
+    result = Comparison(pairs, found, {}, {})
+    for rows in [(found.a, found.b)] if found else pairs:  # Runs may have been resumed under other conditions, and still be equal.
+        conditions, settings = zip(*(facts_of(record, row) for record, row in zip(records, rows)))
+        if not all(WORKERS in each for each in conditions):  # Earlier versions did not record it.
+            conditions = tuple({name: value for name, value in each.items() if name != WORKERS} for each in conditions)
+        result.conditions.update(_different(*conditions))
+        result.settings.update(_different(*settings))
+    return result
 
 
 def verify(run_dir: Any, n_rows: int | None = 3, trust: bool = False, script: str | None = None) -> Comparison:

@@ -50,7 +50,7 @@ STATISTICS: dict[str, Callable] = {"mean": mean, "IQM": interquartile_mean}
 def on_common_grid(curves: Sequence[tuple[ArrayLike, ArrayLike]], n_max: int = 500) -> tuple[np.ndarray, np.ndarray]:
     """Interpolate several curves linearly at the same x values.
 
-    The x values are those of all curves, if at most `n_max`; otherwise `n_max` values at equal distances.
+    The x values are those of all curves, if at most `n_max`; otherwise `n_max` values at equal distances, and both ends of each curve.
 
     Args:
         curves: (x, y) of each, of any length. Points that are not finite are left out; of points with equal x the last one counts.
@@ -61,7 +61,8 @@ def on_common_grid(curves: Sequence[tuple[ArrayLike, ArrayLike]], n_max: int = 5
     cleaned = [_cleaned(np.asarray(x, float), np.asarray(y, float)) for x, y in curves]
     grid = np.unique(np.concatenate([x for x, _ in cleaned])) if cleaned else np.zeros(0)
     if len(grid) > n_max:
-        grid = np.linspace(grid[0], grid[-1], n_max)
+        ends = [x[[0, -1]] for x, _ in cleaned if len(x)]
+        grid = np.unique(np.concatenate([np.linspace(grid[0], grid[-1], n_max), *ends]))
     values = np.full((len(cleaned), len(grid)), np.nan)
     for row, (x, y) in zip(values, cleaned, strict=True):
         if len(x):

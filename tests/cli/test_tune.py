@@ -112,7 +112,9 @@ def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     assert [list(line.get_ydata()) for line in rungs.lines][-1] == [30.5, 70.0] and len(rungs.lines) == 3
     assert list(best.lines[0].get_ydata()) == [5.5, 30.5, 70.0, 70.0]
     assert [text.get_text() for text in importance.get_yticklabels()] == ["algo.epochs", "algo.learning_rate"]  # from below
-    assert len(parallel.lines) == 3 and list(parallel.lines[-1].get_ydata()) == [pytest.approx(0.5), 1.0, 1.0]
+    failed, *scored = (list(line.get_ydata()) for line in parallel.lines)  # Trial 3 is still running.
+    assert len(scored) == 3 and scored[-1] == [pytest.approx(0.5), 1.0, 1.0]
+    assert failed == [pytest.approx(0.85, abs=0.01), 1.0, 0.0] and "failed or without return in grey" in parallel.get_title()
 
 
 @pytest.mark.parametrize("words", [["--iqm"], ["--group-by", "learning_rate"], ["--x", "CumTime"], ["--group-by", "directory"]])

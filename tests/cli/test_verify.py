@@ -80,6 +80,14 @@ def test_what_differs_is_named_and_what_is_different_here(run_dir, rlpyt):
     assert "  torch: 0.1 then, " in out and "  processor: an abacus then, " in out and "numpy" not in out
 
 
+def test_a_run_that_verifies_under_other_conditions_names_them(run_dir, trained, rlpyt):
+    change(run_dir, 2, on=dict(read_rows(run_dir / FILE)[1].on, torch="0.1"))
+    code, out, _ = rlpyt("verify", run_dir)
+    assert code == 0 and "Verified: 3 rows" in out and "Different:\n  torch: 0.1 then, " in out and "numpy" not in out
+    code, out, _ = rlpyt("bisect", trained("cartpole", "ppo", DIGEST), run_dir)
+    assert code == 0 and "The same: 3 rows" in out and "in the first, 0.1 in the second" in out
+
+
 def test_kinds_that_the_run_lacks_in_some_rows_are_not_called_verified(run_dir, rlpyt):
     without(run_dir, 2, "Samples")
     code, out, _ = rlpyt("verify", run_dir)

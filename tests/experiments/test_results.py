@@ -88,6 +88,13 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     assert read_table(tmp_path / "results.json") == table
 
 
+def test_a_table_without_its_curves_says_that_it_is_two_files(tmp_path):
+    write_table(table_of(row_of("a", 1)), tmp_path / "results.json")
+    (tmp_path / "curves.csv").unlink()
+    with pytest.raises(FileNotFoundError, match="curves.csv is missing: a table is two files"):
+        read_table(tmp_path / "results.json")
+
+
 @pytest.mark.parametrize("contents", ["[]", "{}", '{"format": 99}', "no JSON", '{"format": 1, "scales": {}, "rows": [{}], "origins": []}'])
 def test_what_is_no_table_is_refused_by_name(contents, tmp_path):
     path = tmp_path / "results.json"

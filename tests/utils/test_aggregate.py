@@ -61,6 +61,14 @@ def test_nans_are_left_out_and_long_curves_get_a_grid_of_equal_distances():
     np.testing.assert_allclose(values[0], grid * 2)
 
 
+def test_a_curve_that_is_shorter_than_the_distances_of_the_grid_is_on_it():
+    short = np.array([533.3, 533.4]), np.array([5.0, 7.0])
+    grid, values = on_common_grid([(np.arange(1000), np.arange(1000) * 2.0), short], n_max=100)
+    assert len(grid) == 102 and grid[np.isfinite(values[1])].tolist() == [533.3, 533.4]
+    np.testing.assert_allclose(values[1][np.isfinite(values[1])], [5.0, 7.0])
+    np.testing.assert_allclose(values[0], grid * 2)
+
+
 @pytest.mark.parametrize("statistic", [mean, interquartile_mean])
 def test_the_band_is_made_of_percentiles_over_resampled_runs(statistic):
     values = np.random.default_rng(1).normal(size=(4, 7)) * np.arange(1, 8)

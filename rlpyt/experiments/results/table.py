@@ -267,6 +267,8 @@ def read_table(path: Any) -> Table:
 
 def _read_points(path: Path) -> dict[tuple[str, int], tuple[list[int], list[float]]]:
     points: dict[tuple[str, int], tuple[list[int], list[float]]] = {}
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: a table is two files, and this one lies beside the other.")
     with open(path, newline="", encoding="utf-8") as file:
         for key, seed, steps, return_ in list(csv.reader(file))[1:]:
             xs, ys = points.setdefault((key, int(seed)), ([], []))

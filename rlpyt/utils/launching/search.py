@@ -59,6 +59,10 @@ _WITHOUT_RETURN = (
     "no episode ended in one of its runs, so it counts as the worst. "
     "If evaluations are too short for good agents, make eval_max_steps of the sampler larger"
 )
+_NO_ROW = (
+    "it ended in good order, but has logged no row in its run_<ID>. The script must give `logger_context` the log_dir and run_ID that it "
+    "gets as arguments"
+)
 MOST_FAILURES_AMID_OTHERS = 9  # trials in a row that fail at once, though others did not: settings can be bad, but not so often
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP
@@ -317,10 +321,10 @@ class _SearchQueue:
         elif status.state == "interrupted" or _was_killed(status.exit_code, status.error):
             outcome = self._killed(run, status)
         else:
-            outcome = dict(outcome="failed", error=status.error or "it has logged no row", steps=status.steps)
+            outcome = dict(outcome="failed", error=status.error or _NO_ROW, steps=status.steps)
         has_failed_before = trial.error is not None
         line = self._ended(trial, run_ID, outcome)
-        if outcome["outcome"] == "failed" and status.state == "failed" and status.steps == steps_before:
+        if outcome["outcome"] == "failed" and status.state in ("failed", "finished") and status.steps == steps_before:
             if not has_failed_before:
                 self._count_failure(trial, run.name)
         elif outcome["outcome"] != "interrupted":
@@ -389,7 +393,7 @@ class _SearchQueue:
                 return False
             outcome = dict(outcome="failed", error=error, steps=run_status(run_dir).steps)
         elif state == "finished":
-            outcome = dict(outcome="failed", error="it has logged no row", steps=None)
+            outcome = dict(outcome="failed", error=_NO_ROW, steps=None)
         if outcome:
             self._ended(trial, run_ID, outcome)
         return bool(outcome)
@@ -433,7 +437,8 @@ class _SearchQueue:
         for number in self._history.to_retry:
             for run_ID in range(self._history.n_runs):
                 run_dir = self.search.trial_dir(self.search.trials[number]) / f"run_{run_ID}"
-                if read_mark(run_dir)[0] == "failed":
+                state, _ = read_mark(run_dir)
+                if state == "failed" or (state == "finished" and run_status(run_dir).steps is None):
                     mark(run_dir, "interrupted")
 
     def _killed(self, run: Run, status: RunStatus) -> dict[str, Any]:

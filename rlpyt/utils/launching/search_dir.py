@@ -23,6 +23,7 @@ from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.halving import WORST, Trial, ranked
 from rlpyt.utils.launching.journal import DAMAGED, JOURNAL, SEARCH, History, is_damaged, read_journal
 from rlpyt.utils.launching.space import Space, without_empty
+from rlpyt.utils.logging.runs import flat
 from rlpyt.utils.text import setting_text
 
 BEST = "best.json"
@@ -65,9 +66,24 @@ class Settings:
         """Return what differs from an earlier launch, apart from what may change."""
         both = {field.name: (getattr(before, field.name), getattr(self, field.name)) for field in fields(self)}
         both["script"] = before.experiment().script_path(), self.experiment().script_path()
+        of_space = []
         if without_empty(before.space) == without_empty(self.space):  # Earlier versions left out empty dictionaries.
             del both["space"]
-        return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
+        elif of_space := _differences_of_spaces(before.space, self.space):  # Otherwise only the order of the settings is another one.
+            del both["space"]
+        others = [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
+        return [*of_space, *others]
+
+
+def _differences_of_spaces(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return which settings differ between two saved spaces, by dotted names."""
+    both = []
+    for space in (before, now):
+        constants = {name: repr(value) for name, value in flat(without_empty(space["constants"])).items()}
+        both.append({**{".".join(path): text for path, text in space["ranges"]}, **constants})
+    old, new = both
+    names = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    return [f"{name}: {old.get(name, 'nothing')} before, {new.get(name, 'nothing')} now" for name in names]
 
 
 def is_search(directory: str | os.PathLike) -> bool:

@@ -11,6 +11,8 @@ from rlpyt.utils.launching.search_status import FEWEST, importances
 from rlpyt.utils.launching.space import Choice
 from rlpyt.utils.plotting import figure_maker, literal, picture_paths, save_figure
 
+_WITHOUT_SCORE = "0.75"  # A light grey.
+
 
 def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) -> list[str]:
     """Draw the search in a directory; return the paths of the pictures.
@@ -26,7 +28,8 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     """
     make_figure, paths, search = figure_maker(), picture_paths(path), Search(exp_dir)
     n_runs = search.history.n_runs
-    scored = [trial for trial in reversed(ranked(search.trials, n_runs)) if search.score(trial) > WORST]  # The best last, on top.
+    worst_first = ranked(search.trials, n_runs)[::-1]  # So the best are drawn last, on top.
+    scored = [trial for trial in worst_first if search.score(trial) > WORST]
     if not scored:
         raise ValueError(f"No trial of {exp_dir} has a score yet: wait until one has reached the first rung.")
     figure = make_figure(figsize=(11, 8), dpi=110, layout="constrained")
@@ -57,15 +60,17 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     meaning = "part of the ranks that one setting explains" if is_known else f"unknown, it takes {FEWEST} trials and different scores"
     bars.set(title=f"importance: {meaning}", xlabel="adjusted R², first rung", xlim=(0, 1))
 
-    _parallel(figure.add_subplot(grid[1, 1]), search, scored, colors)
+    unscored = [trial for trial in worst_first if trial.error is not None or WORST in trial.scores(n_runs)[-1:]]
+    _parallel(figure.add_subplot(grid[1, 1]), search, [trial for trial in unscored if trial not in scored], scored, colors)
     return [save_figure(figure, each) for each in paths]
 
 
-def _parallel(axes: Any, search: Search, scored: list, colors: list) -> None:
+def _parallel(axes: Any, search: Search, unscored: list, scored: list, colors: list) -> None:
     """Draw each trial as a line through its settings, each between the ends of its range; the last axis is the score's rank."""
     ranges = list(search.space.ranges.values())
-    for place, (trial, color) in enumerate(zip(scored, colors)):
-        ys = [range_.position(value) for range_, value in zip(ranges, trial.values)] + [place / max(len(scored) - 1, 1)]
+    places = [0.0] * len(unscored) + [place / max(len(scored) - 1, 1) for place in range(len(scored))]
+    for trial, color, place in zip([*unscored, *scored], [_WITHOUT_SCORE] * len(unscored) + colors, places):
+        ys = [range_.position(value) for range_, value in zip(ranges, trial.values)] + [place]
         axes.plot(range(len(ys)), ys, color=color, linewidth=1.2, alpha=0.8)
     labels = [name.rpartition(".")[2] for name in search.space.names]
     axes.set_xticks(range(len(labels) + 1), [*map(literal, labels), "rank"])
@@ -74,7 +79,8 @@ def _parallel(axes: Any, search: Search, scored: list, colors: list) -> None:
         for y, end in enumerate(ends):
             text = f"{end:.3g}" if isinstance(end, float) else str(end)
             axes.annotate(literal(text), (x, y), textcoords="offset points", xytext=(3, -10 if y == 0 else 4), fontsize=8)
-    axes.set(title="settings of all trials, the best in yellow", ylim=(-0.1, 1.1), yticks=[])
+    title = "settings of all trials, the best in yellow" + ", failed or without return in grey" * bool(unscored)
+    axes.set(title=title, ylim=(-0.1, 1.1), yticks=[])
 
 
 def _colors(n: int) -> list:

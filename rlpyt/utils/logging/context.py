@@ -65,7 +65,9 @@ def inside(directory: str, name: PathLike | str, what: str) -> str:
         ValueError: `name` is relative but leads out of the directory, or is no possible file name; the message calls it `what`.
     """
     name = os.fspath(name)
-    parts = [part for part in os.path.normpath(name).split(os.sep) if part] if name else []
+    if not name:
+        raise ValueError(f"{what} is empty: give the name of a directory, or an absolute path. Is a variable of the shell not set?")
+    parts = [part for part in os.path.normpath(name).split(os.sep) if part]
     if not os.path.isabs(name) and os.pardir in parts:
         raise ValueError(f"{what}={name!r} leads out of {directory}: give an absolute path if you mean that.")
     if not all(part == os.curdir or is_file_name(part) for part in parts):

@@ -79,6 +79,8 @@ if do == "kill itself at once":
     os.kill(os.getpid(), 9)
 if do == "need repair" and not is_repaired:
     raise ImportError("a module is missing")
+if do == "log elsewhere" and not is_repaired:
+    sys.exit(0)
 if do == "need room" and resume and not is_repaired:
     raise RuntimeError("The last snapshot could not be saved, not even in a second try: No space left. Make room for it.")
 if do == "fail" and rate > 0.1:
@@ -491,6 +493,20 @@ def test_trials_that_failed_before_the_cause_was_removed_are_tried_again(train, 
         assert result(exp_dir) == uninterrupted
 
 
+def test_scripts_that_log_elsewhere_stop_the_search_and_are_tried_again(train, tmp_path, capsys):
+    """They end in good order, but nothing of them is in the runs' directories."""
+    exp_dir = tmp_path / "exp"
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            search(train, exp_dir, "log elsewhere")
+        assert len(Search(exp_dir).trials) == 3
+    assert "logged no row in its run_<ID>. The script must give `logger_context` the log_dir and run_ID" in capsys.readouterr().out
+    (exp_dir / "repaired").touch()
+    rerun_search(exp_dir)
+    assert [trial.error for trial in Search(exp_dir).trials] == [None] * 9
+    check_nothing_was_lost_or_done_twice(exp_dir)
+
+
 def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tmp_path, monkeypatch):
     """Later trials may then get other settings. What has been trained with those before is moved, and nothing of it is lost."""
     exp_dir, rates = tmp_path / "exp", [0.01, 0.02, 0.03]
@@ -611,7 +627,9 @@ def test_the_best_command_has_settings_that_are_in_no_section(train, tmp_path):
     "changed, message",
     [
         (dict(eta=4), "eta: 3 before, 4 now"),
-        (dict(space=dict(SPACE, kind=choice("a", "c"))), "space: "),
+        (dict(space=dict(SPACE, kind=choice("a", "c"))), "other arguments. kind: choice('a', 'b') before, choice('a', 'c') now. Give"),
+        (dict(space=dict(SPACE, more=dict(x=1))), "other arguments. more.x: nothing before, 1 now. Give"),
+        (dict(space=dict(reversed(SPACE.items()))), "other arguments. space: "),
         (dict(do="other"), "common_args: ['succeed'] before, ['other'] now"),
         (dict(runs_per_trial=1), "runs_per_trial: 2 before, 1 now"),
     ],

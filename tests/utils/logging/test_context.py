@@ -348,6 +348,14 @@ def test_a_relative_directory_stays_where_logs_are(log_dir, in_data, tmp_path):
     assert os.listdir(tmp_path) == ["here"] and os.listdir(in_data) == []
 
 
+def test_an_empty_directory_is_refused(in_data):
+    """As a variable of the shell is that is not set: `--log_dir "$DIR"`."""
+    for make in (get_log_dir, lambda log_dir: logger_context(log_dir, 0, "x").__enter__()):
+        with pytest.raises(ValueError, match="log_dir is empty"):
+            make("")
+    assert os.listdir(in_data) == []
+
+
 @pytest.mark.parametrize("log_dir", ["a\0b", "\ud800", "x" * 300])
 def test_a_directory_that_cannot_be_is_refused(log_dir, in_data):
     for override in (False, True):

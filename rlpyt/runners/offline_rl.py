@@ -85,6 +85,7 @@ class OfflineRl(MinibatchRlEval):
         algo: Any = self.algo
         self._draws = None
         episodes = episodes_of(self.dataset)
+        _check_numbers(episodes)
         self._data = _identity(episodes)
         if self._own_settings is None:
             has = attributes(algo)
@@ -197,6 +198,23 @@ def episodes_of(dataset: Any) -> EpisodeBatch:
     return dataset.for_envs()
 
 
+def _check_numbers(episodes: EpisodeBatch) -> None:
+    """Raise ValueError with the first number that is NaN or infinite."""
+    lengths = episodes.lengths
+    for name in ("observations", "last_observations", "actions", "rewards"):
+        for path, array in leaves(getattr(episodes, name), name):
+            array = np.asarray(array)
+            if array.dtype.kind != "f" or np.isfinite(array).all():
+                continue
+            row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
+            if name == "last_observations":
+                where = f"at the end of episode {row}"
+            else:
+                episode = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
+                where = f"in step {row - int(np.sum(lengths[:episode]))} of episode {episode}"
+            raise ValueError(f"The {path} of the data set have a number that is NaN or infinite, {where}: leave that episode out.")
+
+
 def _identity(episodes: EpisodeBatch) -> dict[str, Any]:
     """Return numbers that another data set does not have."""
     arrays = {name: getattr(episodes, name) for name in ("actions", "rewards", "lengths")}
@@ -238,6 +256,10 @@ def as_sampled(episodes: EpisodeBatch, observation_space: Any, action_space: Any
 def _ordered(name: str, tree: Tree, example: Tree) -> Tree:
     """Return a tree with the parts of `example`, in their order."""
     if not isinstance(tree, dict) and not isinstance(example, dict):
+        if tree.shape[1:] != np.shape(example):
+            raise ValueError(
+                f"The {name} of the data set have the shape {tree.shape[1:]}, and those of the environment have {np.shape(example)}."
+            )
         return tree
     if not (isinstance(tree, dict) and isinstance(example, dict)):
         theirs, ours = (f"the parts {list(x)}" if isinstance(x, dict) else "no parts" for x in (tree, example))

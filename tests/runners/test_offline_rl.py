@@ -210,6 +210,27 @@ def test_every_stack_of_frames_is_drawn_and_nothing_else():
         parts.shutdown()
 
 
+@pytest.mark.parametrize(
+    "name, where",
+    [("observations", "in step 3 of episode 1"), ("actions", "in step 3 of episode 1"), ("rewards", "in step 3 of episode 1"),
+     ("last_observations", "at the end of episode 2")],
+)  # fmt: skip
+def test_numbers_that_are_none_are_refused_by_episode_and_step(name, where, pendulum):
+    array = np.array(getattr(pendulum, name), dtype=np.float32)
+    array[2 if name == "last_observations" else int(pendulum.lengths[0]) + 3] = np.nan
+    spoilt = copy.copy(pendulum)
+    object.__setattr__(spoilt, name, array)
+    parts = runner(TD3(batch_size=8), Td3Agent(), spoilt, "Pendulum-v1", n_steps=2)
+    with pytest.raises(ValueError, match=f"The {name} of the data set have a number that is NaN or infinite, {where}: leave that episode"):
+        parts.startup()
+
+
+def test_observations_of_another_shape_are_refused_by_both_shapes(pendulum):
+    parts = runner(TD3(batch_size=8), Td3Agent(), pendulum, "MountainCarContinuous-v0", n_steps=2)
+    with pytest.raises(ValueError, match=r"observations of the data set have the shape \(3,\), and those of the environment have \(2,\)"):
+        parts.startup()
+
+
 NORMALIZED = dict(normalize_observation=True, hidden_sizes=[8])
 
 

@@ -249,6 +249,20 @@ KINDS = [
     Kind("non_sequence.time_limit.AsyncTlUniformReplayBuffer", (MIXIN, "non_sequence.time_limit.TlUniformReplayBuffer")),
     Kind("non_sequence.time_limit.AsyncTlPrioritizedReplayBuffer", (MIXIN, "non_sequence.time_limit.TlPrioritizedReplayBuffer")),
     Kind(
+        "non_sequence.time_limit.TlUniformReplayFrameBuffer",
+        ("non_sequence.uniform.UniformReplay", "non_sequence.time_limit.NStepTimeLimitBuffer", "non_sequence.frame.NStepFrameBuffer"),
+    ),
+    Kind(
+        "non_sequence.time_limit.TlPrioritizedReplayFrameBuffer",
+        (
+            "non_sequence.prioritized.PrioritizedReplay",
+            "non_sequence.time_limit.NStepTimeLimitBuffer",
+            "non_sequence.frame.NStepFrameBuffer",
+        ),
+    ),
+    Kind("non_sequence.time_limit.AsyncTlUniformReplayFrameBuffer", (MIXIN, "non_sequence.time_limit.TlUniformReplayFrameBuffer")),
+    Kind("non_sequence.time_limit.AsyncTlPrioritizedReplayFrameBuffer", (MIXIN, "non_sequence.time_limit.TlPrioritizedReplayFrameBuffer")),
+    Kind(
         "sequence.uniform.UniformSequenceReplayBuffer",
         ("sequence.uniform.UniformSequenceReplay", "sequence.n_step.SequenceNStepReturnBuffer"),
     ),

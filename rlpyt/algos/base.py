@@ -100,6 +100,19 @@ class RlAlgorithm(Recorded):
         check_attributes(self, declared_by(type(self)))
         self.check_effects()
 
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Check that this algorithm can train an agent of this kind by batches of this size, as far as that is known before `initialize`.
+
+        Runners ask before they make environments or start processes, `initialize` asks again.
+
+        Args:
+            agent: it need not be initialized.
+            batch_spec: of the sampler; None if unknown.
+
+        Raises:
+            ValueError: it cannot.
+        """
+
     def check_effects(self) -> None:
         """Check that each setting that was given has an effect, unless a user's class overrides training and may use it.
 

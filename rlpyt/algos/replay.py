@@ -198,6 +198,7 @@ class ReplayAlgorithm(RlAlgorithm):
         async_: bool = False,
     ) -> None:
         """Do the part of initialization that synchronous and asynchronous training share."""
+        self.check_parts(agent, batch_spec)
         self.agent = agent
         self.n_itr = n_itr
         self.mid_batch_reset = mid_batch_reset
@@ -224,15 +225,24 @@ class ReplayAlgorithm(RlAlgorithm):
         example = self.examples_to_buffer(examples)
         ReplayCls: Any = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
         self._check_replay_buffer_cls(ReplayCls, example, async_)
+        self._check_replay_size(batch_spec)
+        self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
+        kept = [name for name in OPTIONAL_STEPS if field_of(example, name) is not None]
+        self._stored_ends = (*kept, *BESIDE_STEPS)
+        return self.replay_buffer
+
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: the replay buffer must have room for a batch."""
+        super().check_parts(agent, batch_spec)
+        if batch_spec is not None:
+            self._check_replay_size(batch_spec)
+
+    def _check_replay_size(self, batch_spec: BatchSpec) -> None:
         if self.replay_size < batch_spec.size:
             raise ValueError(
                 f"replay_size={self.replay_size} must be at least the {batch_spec.size} environment steps of a sampler's batch "
                 f"(batch_T={batch_spec.T}, batch_B={batch_spec.B})."
             )
-        self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
-        kept = [name for name in OPTIONAL_STEPS if field_of(example, name) is not None]
-        self._stored_ends = (*kept, *BESIDE_STEPS)
-        return self.replay_buffer
 
     def _check_replay_buffer_cls(self, ReplayCls: Any, example: Any, async_: bool) -> None:
         """Raise ValueError if a class of replay buffers is unsuitable; log a warning if its priorities have no effect."""

@@ -189,6 +189,7 @@ class MinibatchRlBase(BaseRunner):
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         check_attributes(self, PARTS)
+        CompletedAlgorithm(self.algo).check_parts(self.agent, CompletedSampler(self.sampler).batch_spec)
         affinity = self.affinity
         self._forget_choices()
         set_torch_threads(affinity)

@@ -110,6 +110,9 @@ class CompletedAlgorithm(Completed):
     cuda_graphs: bool = False
     _first_itr_with_replay: int = 0
 
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Check what can be checked before processes start, see `RlAlgorithm.check_parts`. The default knows nothing."""
+
     def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
         """Return how many steps the models see at once in updates, see `RlAlgorithm.trained_rows`. The default knows none."""
         return []

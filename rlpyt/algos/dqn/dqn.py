@@ -139,17 +139,17 @@ class DQN(OffPolicyAlgorithm):
         """Return the optimizer's eps for `optim_kwargs=None`."""
         return 0.01 / self.batch_size
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also set the schedule of the agent's epsilon, which begins to fall when learning begins.
-
-        Raises:
-            ValueError: this algorithm's loss cannot train the agent. (The loss of a user's class may train any agent.)
-        """
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: the agent must have what the loss needs. (The loss of a user's class may train any agent.)"""
+        super().check_parts(agent, batch_spec)
         acts_on_q_values = has_all(agent, "target", "update_target", "set_epsilon_itr_min_max")
         kind = agent.recurrent, has_all(agent, "give_V_min_max"), has_all(agent, "fractions")
         is_suitable = acts_on_q_values and kind == (self.recurrent, self.distributional, self.by_quantiles)
         if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):
             raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Also set the schedule of the agent's epsilon, which begins to fall when learning begins."""
         super()._prepare(agent, *args, **kwargs)
         eps_itr_max = max(1, self.eps_steps // self.sampler_bs)
         if eps_itr_max <= self.min_itr_learn:

@@ -24,8 +24,12 @@ from rlpyt.algos.sequences import Sequences, constructor_on_sequences
 from rlpyt.models.batch_renorm import has_batch_renorm
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
+    AsyncTlPrioritizedReplayBuffer,
+    AsyncTlPrioritizedReplayFrameBuffer,
     AsyncTlUniformReplayBuffer,
     AsyncTlUniformReplayFrameBuffer,
+    TlPrioritizedReplayBuffer,
+    TlPrioritizedReplayFrameBuffer,
     TlUniformReplayBuffer,
     TlUniformReplayFrameBuffer,
 )
@@ -39,12 +43,16 @@ from rlpyt.utils.settings import checked
 
 LOGGED_STRIDE = 10  # The values of every tenth row of a batch are logged.
 
-# Buffers for samples without the final observations of truncated episodes, by (frames stored once, shared by processes).
+# Buffers for samples without the final observations of truncated episodes, by (frames stored once, prioritized, shared by processes).
 TIME_LIMIT_BUFFERS = {
-    (False, False): TlUniformReplayBuffer,
-    (False, True): AsyncTlUniformReplayBuffer,
-    (True, False): TlUniformReplayFrameBuffer,
-    (True, True): AsyncTlUniformReplayFrameBuffer,
+    (False, False, False): TlUniformReplayBuffer,
+    (False, False, True): AsyncTlUniformReplayBuffer,
+    (False, True, False): TlPrioritizedReplayBuffer,
+    (False, True, True): AsyncTlPrioritizedReplayBuffer,
+    (True, False, False): TlUniformReplayFrameBuffer,
+    (True, False, True): AsyncTlUniformReplayFrameBuffer,
+    (True, True, False): TlPrioritizedReplayFrameBuffer,
+    (True, True, True): AsyncTlPrioritizedReplayFrameBuffer,
 }
 
 
@@ -130,28 +138,34 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also tell the agent when learning begins, and let it check the bounds of actions.
-
-        Raises:
-            ValueError: this algorithm's losses cannot train the agent, or batch renormalization would have other statistics in each of
-                several processes. (The losses of a user's class may train any agent.)
-        """
-        trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: the agent must have what the losses need. (The losses of a user's class may train any agent.)"""
+        super().check_parts(agent, batch_spec)
         on_sequences = self.sequences is not None
         needs = (*self.agent_needs, "remember") if on_sequences else self.agent_needs
         is_suitable = has_all(agent, *needs) and CompletedQAgent(agent).recurrent == on_sequences
         if is_suitable and is_of_rlpyt(agent.q):
             is_suitable = len(agent.q_names) == self.n_q
-        if not is_suitable and trains_by_ours:
+        if not is_suitable and self._trains_by_ours():
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
                 f"{type(self).__name__} needs an agent with {', '.join(needs)}, {'a' if on_sequences else 'no'} recurrent "
                 f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
+
+    def _trains_by_ours(self) -> bool:
+        """Whether no user's class has another way to train."""
+        return self.trains_by("optimize_agent", "update", *self.loss_methods)
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Also tell the agent when learning begins, and let it check the bounds of actions.
+
+        Raises:
+            ValueError: batch renormalization would have other statistics in each of several processes.
+        """
         super()._prepare(agent, *args, **kwargs)
         CompletedQAgent(agent).check_bounds()
-        if self.world_size > 1 and trains_by_ours and agent_renormalizes(agent):
+        if self.world_size > 1 and self._trains_by_ours() and agent_renormalizes(agent):
             raise ValueError(
                 f"{type(self).__name__}: each of several processes would normalize by statistics of its own batches; train in one process."
             )
@@ -270,10 +284,9 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         and may ignore them.
         """
         marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
-        trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
-        if self.sequences is not None or not marks_timeouts or (self._ends_recorded and trains_by_ours):
+        if self.sequences is not None or not marks_timeouts or (self._ends_recorded and self._trains_by_ours()):
             return super().default_replay_buffer_cls(example, async_)
-        return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
+        return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return [T,B], True where an episode is truncated and its target bootstraps."""

@@ -1,5 +1,6 @@
 """Algorithms, agents and samplers together."""
 
+import numpy as np
 import pytest
 import torch
 from tiers import full, processes
@@ -12,7 +13,11 @@ from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.algos.replay import SamplesToBuffer
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.replays.non_sequence.frame import NStepFrameBuffer
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
+from rlpyt.replays.non_sequence.time_limit import NStepTimeLimitBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.collectors import CpuWaitResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -28,6 +33,32 @@ SAMPLERS = {
     "gpu": (GpuSampler, {}),
     "alternating": (AlternatingSampler, {}),
 }
+
+
+class WithPriorities(SAC):
+    """A user's class, which learns from what it has drawn least."""
+
+    prioritized_replay = True
+
+    def update(self, samples):
+        opt_info, _ = super().update(samples)
+        assert samples.is_weights.shape == (16,)
+        return opt_info, torch.linspace(1, 2, 16)
+
+
+@pytest.mark.parametrize("bootstrap_timelimit", [True, False])
+def test_a_subclass_may_replay_by_priorities(bootstrap_timelimit):
+    algo = WithPriorities(
+        min_steps_learn=16, replay_size=200, batch_size=16, replay_ratio=16, bootstrap_timelimit=bootstrap_timelimit
+    )  # fmt: skip
+    sampler = SerialSampler(gym_make, dict(id="Pendulum-v1"), batch_T=8, batch_B=2)
+    MinibatchRl(algo=algo, agent=SacAgent(action_squash=2.0), sampler=sampler, n_steps=64, log_interval_steps=64, seed=0).train()
+    assert isinstance(algo.replay_buffer, PrioritizedReplay)
+    assert isinstance(algo.replay_buffer, NStepTimeLimitBuffer) == bootstrap_timelimit
+    frames = SamplesToBuffer(np.zeros((4, 36, 36), np.uint8), np.zeros(1), np.float32(0), np.bool_(False), np.bool_(False), np.bool_(True))
+    for async_ in (False, True):
+        ReplayCls = algo.default_replay_buffer_cls(frames, async_)
+        assert issubclass(ReplayCls, PrioritizedReplay) and issubclass(ReplayCls, NStepFrameBuffer) and ReplayCls.async_ == async_
 
 
 @processes

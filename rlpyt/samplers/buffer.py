@@ -242,8 +242,8 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
             agent.reset()
             inputs = torchify_buffer(buffer_func((observation, action, reward), np.array))
             try:
-                action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))
-                _check_outputs(agent, agent_info)
+                example, (action, agent_info) = action, numpify_buffer(tuple(agent.step(*inputs)))
+                _check_outputs(agent, agent_info, action, example)
             except Exception as error:
                 describe_failure(error, f"This was in the first step of {_described(agent)}.")
                 raise
@@ -255,12 +255,25 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
     return action, agent_info
 
 
-def _check_outputs(agent: Any, agent_info: Any) -> None:
-    """Raise ValueError if the model of an agent of rlpyt returned a value or probabilities that are none, for one observation."""
+def _check_outputs(agent: Any, agent_info: Any, action: Any, example: Any) -> None:
+    """Raise ValueError if the model of an agent of rlpyt returned what is no action, value or probability, for one observation.
+
+    Args:
+        example: an action of the environment.
+    """
     from rlpyt.distributions.categorical import Categorical
 
+    if not is_of_rlpyt(type(agent)):
+        return
+    shapes = [[list(np.shape(leaf)) for leaf in buffer_leaves(each)] for each in (action, example)]
+    if shapes[0] != shapes[1]:
+        chosen, expected = (" and ".join(map(str, each)) for each in shapes)
+        raise ValueError(f"An action of shape {chosen} was chosen for one observation, but the environment takes {expected}.")
+    q = field_of(agent_info, "q")
+    if q is not None and np.shape(q) != (agent.distribution.dim,):
+        raise ValueError(f"Values of shape {list(np.shape(q))} were returned for one observation and {agent.distribution.dim} actions.")
     value, dist_info = field_of(agent_info, "value"), field_of(agent_info, "dist_info")
-    if not is_of_rlpyt(type(agent)) or dist_info is None:
+    if dist_info is None:
         return
     if value is not None and np.shape(value) != ():
         raise ValueError(f"A value of shape {list(np.shape(value))} was returned for one observation: end it with value.squeeze(-1).")
@@ -269,7 +282,10 @@ def _check_outputs(agent: Any, agent_info: Any) -> None:
         if prob.shape != (n,):
             raise ValueError(f"Probabilities of shape {list(prob.shape)} were returned for one observation and {n} actions.")
         if prob.min() < 0 or abs(prob.sum() - 1) > _MOST_OFF_1:
-            raise ValueError(f"{prob.tolist()} are no probabilities: make them positive, with sum 1, by torch.softmax(logits, dim=-1).")
+            raise ValueError(
+                f"{prob.tolist()} are no probabilities: make them positive, with sum 1, by torch.softmax(logits, dim=-1), or return their "
+                "logarithms by torch.log_softmax if this agent takes logarithms."
+            )
 
 
 def _described(agent: Any) -> str:

@@ -113,17 +113,35 @@ class _Huber(torch.autograd.Function):
 
 
 def half_square(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return ``½ (y - x)²`` of each element, as one node of the graph. `y` gets no gradient."""
+    """Return ``½ (y - x)²`` of each element, as one node of the graph. `y` gets no gradient.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    _check_same_shape(x, y)
     if (x.shape, x.dtype) == (y.shape, y.dtype):
         return F.huber_loss(x, y.detach(), reduction="none", delta=math.inf)
     return huber(y.detach() - x)[0]
+
+
+def _check_same_shape(values: torch.Tensor, targets: torch.Tensor) -> None:
+    """Raise ValueError instead of comparing each value with each target, as broadcasting of [n,1] and [n] would."""
+    if values.shape != targets.shape:
+        raise ValueError(
+            f"Values of shape {list(values.shape)} have targets of shape {list(targets.shape)}, but need one each: a model returns one "
+            "value for each observation. If its output is [*,1], end it with .squeeze(-1)."
+        )
 
 
 def mean_huber(x: torch.Tensor, y: torch.Tensor, clip: float | None = None, valid: torch.Tensor | None = None) -> torch.Tensor:
     """Return the mean of ``½ (y - x)²``, linear beyond `clip` (see `huber`), over all elements, or over those that are valid.
 
     Where all are valid this is one operation, and one more for its gradient. `y` gets no gradient.
+
+    Raises:
+        ValueError: the shapes of `x` and `y` differ.
     """
+    _check_same_shape(x, y)
     if valid is None and (x.shape, x.dtype) == (y.shape, y.dtype):
         return F.huber_loss(x, y.detach(), delta=math.inf if clip is None else clip)
     return mean_of_valid(half_square(x, y) if clip is None else huber(y.detach() - x, clip)[0], valid)

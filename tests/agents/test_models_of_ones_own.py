@@ -2,22 +2,36 @@
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
+from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_lstm_agent import SacLstmAgent
+from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
+from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.agents.qpg.td3_lstm_agent import Td3LstmAgent
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.offline.iql import IQL
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.ddpg import DDPG
+from rlpyt.algos.qpg.ensemble_sac import DiscreteSAC, EnsembleSAC
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.sac_v import SAC_V
+from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.distributions.categorical import Categorical, DistInfo
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.envs.gym import make
 from rlpyt.models.pg.atari_ff_model import AtariFfModel
+from rlpyt.models.qpg.lstm import QofMuLstmModel
 from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.buffer import agent_example
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -49,6 +63,24 @@ class QModel(torch.nn.Module):
 class SacPolicy(GaussianModel):
     def forward(self, observation, prev_action, prev_reward):
         return super().forward(observation, prev_action, prev_reward)[:2]
+
+
+@pytest.mark.parametrize(
+    "algo, agent, message",
+    [
+        (SAC(), Td3Agent(), "SAC needs an agent with .*Td3Agent is not one"),
+        (DQN(), MlpFfAgent(), "DQN needs an agent .*MlpFfAgent does not"),
+        (SAC(replay_size=4, min_steps_learn=2), SacAgent(), "replay_size=4 must be at least the 16 environment steps"),
+        (EnsembleSAC(n_target_critics=3), EnsembleSacAgent(), "n_target_critics=3 must be at most n_critics=2"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_environments_are_made(algo, agent, message):
+    def make_slowly():
+        raise AssertionError("an environment was made")
+
+    sampler = SerialSampler(make_slowly, {}, batch_T=8, batch_B=2)
+    with pytest.raises(ValueError, match=message):
+        MinibatchRl(algo=algo, agent=agent, sampler=sampler, n_steps=64, log_interval_steps=32, affinity=ONE_THREAD, seed=0).train()
 
 
 def train(algo, agent, env_id, n_steps=64, batch_T=8):
@@ -209,3 +241,122 @@ class WithOtherArguments(Softmax):
 def test_models_that_cannot_be_made_are_told(ModelCls, message):
     with pytest.raises(ValueError, match=message):
         MlpFfAgent(ModelCls=ModelCls).initialize(EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2)))
+
+
+# --- Values and actions of a wrong shape ------------------------------------------------------------------------------
+class Unsqueezed(QModel):
+    def forward(self, observation, prev_action, prev_reward, action):
+        return super().forward(observation, prev_action, prev_reward, action).unsqueeze(-1)
+
+
+class UnsqueezedV(torch.nn.Module):
+    def __init__(self, observation_shape, action_size):
+        super().__init__()
+        self.v = torch.nn.Linear(observation_shape[0], 1)
+
+    def forward(self, observation, prev_action, prev_reward):
+        return self.v(observation)
+
+
+SMALL = dict(min_steps_learn=16, batch_size=8, replay_size=100, replay_ratio=8)
+
+
+@pytest.mark.parametrize(
+    "algo, agent",
+    [
+        (SAC(**SMALL), SacAgent(QModelCls=Unsqueezed, action_squash=2.0)),
+        (TD3(**SMALL), Td3Agent(QModelCls=Unsqueezed)),
+        (DDPG(**SMALL), DdpgAgent(QModelCls=Unsqueezed)),
+        (IQL(**SMALL), IqlAgent(QModelCls=Unsqueezed)),
+        (IQL(**SMALL), IqlAgent(VModelCls=UnsqueezedV)),
+        (SAC_V(**SMALL), SacVAgent(VModelCls=UnsqueezedV, action_squash=2.0)),
+    ],
+    ids=["SAC", "TD3", "DDPG", "IQL", "IQL, V", "SAC with V"],
+)
+def test_values_with_one_dimension_too_many_are_no_values(algo, agent):
+    """They would be compared with the targets of all samples."""
+    with pytest.raises(ValueError, match=r"Values of shape .* have targets of shape .*, but need one each: .* end it with .squeeze"):
+        train(algo, agent, "Pendulum-v1")
+
+
+@pytest.mark.parametrize("n_returned", [1, 3])
+def test_critics_return_as_many_values_as_there_are_critics(n_returned):
+    class Critics(QModel):
+        def __init__(self, observation_shape, action_size, n_critics):
+            super().__init__(observation_shape, action_size)
+            self.q = torch.nn.Linear(observation_shape[0] + action_size, n_returned)
+
+        def forward(self, observation, prev_action, prev_reward, action):
+            return self.q(torch.cat([observation, action], -1))
+
+    with pytest.raises(ValueError, match=rf"shape \[8, {n_returned}\] for 8 observations, but must return \[8, 2\]. They are of .*Critics"):
+        train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, action_squash=2.0), "Pendulum-v1")
+    train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, n_critics=n_returned, action_squash=2.0), "Pendulum-v1")
+
+
+def test_critics_that_take_no_number_are_refused():
+    with pytest.raises(TypeError, match="gives its critics n_critics, which QModel does not take: let it take that number, and return"):
+        EnsembleSacAgent(QModelCls=QModel)
+
+
+class TooFew(SacPolicy):
+    def __init__(self, observation_shape, action_size):
+        super().__init__(observation_shape, action_size - 1)
+
+
+class Alone(GaussianModel):
+    def forward(self, observation, prev_action, prev_reward):
+        return super().forward(observation, prev_action, prev_reward)[0]
+
+
+class TooFewAlone(TooFew):
+    def forward(self, observation, prev_action, prev_reward):
+        return super().forward(observation, prev_action, prev_reward)[0]
+
+
+@pytest.mark.parametrize("AgentCls, ModelCls", [(SacAgent, TooFew), (Td3Agent, TooFewAlone), (SacAgent, Alone)])
+def test_actions_of_a_wrong_shape_name_the_model(AgentCls, ModelCls):
+    agent = AgentCls(ModelCls=ModelCls)
+    example = dict(observation=np.zeros(3, np.float32), action=np.zeros(2, np.float32), reward=np.float32(0))
+    agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+    with pytest.raises(
+        ValueError, match=r"An action of shape \[1?\] was chosen for one observation, but the environment takes \[2\]"
+    ) as error:
+        agent_example(agent, **example)
+    assert "docs/custom_agent.md" in "".join(error.value.__notes__)
+
+
+@pytest.mark.parametrize("n_more", [-1, 1])
+def test_as_many_q_values_as_actions(n_more):
+    class Wrong(torch.nn.Linear):
+        def __init__(self, observation_shape, output_size):
+            super().__init__(observation_shape[0], output_size + n_more)
+
+        def forward(self, observation, prev_action, prev_reward):
+            return super().forward(observation)
+
+    with pytest.raises(ValueError, match=rf"Values of shape \[{2 + n_more}\] were returned for one observation and 2 actions"):
+        train(DQN(min_steps_learn=16, replay_size=100), MlpDqnAgent(ModelCls=Wrong, model_kwargs={}), "CartPole-v1")
+
+
+def test_logits_of_discrete_sac_are_answered_by_their_logarithms():
+    class Logits(torch.nn.Linear):
+        def __init__(self, observation_shape, output_size):
+            super().__init__(observation_shape[0], output_size)
+
+        def forward(self, observation, prev_action, prev_reward):
+            return super().forward(observation)
+
+    with pytest.raises(ValueError, match="or return their logarithms by torch.log_softmax if this agent takes logarithms"):
+        train(DiscreteSAC(**SMALL), DiscreteSacAgent(ModelCls=Logits), "CartPole-v1")
+
+
+def test_what_remember_returns_is_looked_at():
+    class Forgetful(QofMuLstmModel):
+        def remember(self, *inputs):
+            return super().remember(*inputs)[1]
+
+    agent = SacLstmAgent(QModelCls=Forgetful)
+    agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+    with pytest.raises(TypeError, match="`remember` of Forgetful must return three things"):
+        agent.step(torch.zeros(1, 3), torch.zeros(1, 2), torch.zeros(1))

@@ -18,8 +18,8 @@ from rlpyt.models.qpg.ensemble import QEnsembleModel
 from rlpyt.models.qpg.mlp import PiCategoricalMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.masked import split
-from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.misc import is_of_rlpyt, name_of
+from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import COUNT, checked
 
 
@@ -43,6 +43,7 @@ class EnsembleAgent(QpgAgent):
     q_model: Any
     target_q_model: Any
     distribution: Any
+    QModelCls: Any
     q_model_kwargs: dict[str, Any]
     n_critics: int
     n_quantiles: int | None
@@ -64,6 +65,11 @@ class EnsembleAgent(QpgAgent):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
+        if not takes(self.QModelCls, "n_critics"):
+            raise TypeError(
+                f"{type(self).__name__} gives its critics n_critics, which {name_of(self.QModelCls)} does not take: let it take that "
+                "number, and return so many values for each observation, [*lead,n_critics]."
+            )
         for name, value in dict(n_critics=self.n_critics, n_quantiles=self.n_quantiles).items():
             if self.q_model_kwargs.get(name, value) != value:
                 raise ValueError(

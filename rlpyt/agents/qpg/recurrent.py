@@ -102,4 +102,14 @@ def target_q(
 
 def _advanced(agent: QpgAgent, names: Sequence[str], inputs: tuple, states: Sequence[Any]) -> list[Any]:
     models: list[Any] = [unwrap_ddp(getattr(agent, name)) for name in names]
-    return [model.remember(*inputs, state)[1] for model, state in zip(models, states, strict=True)]
+    return [_state_after(model, model.remember(*inputs, state)) for model, state in zip(models, states, strict=True)]
+
+
+def _state_after(model: Any, remembered: Any) -> Any:
+    """Return the state in what a model's `remember` returned."""
+    if type(remembered) is not tuple or len(remembered) != 3:
+        raise TypeError(
+            f"`remember` of {type(model).__name__} must return three things: the inputs of what follows its recurrent layer, the state "
+            "after the last step, and the leading dimensions. rlpyt.models.qpg.lstm.QpgLstm shows how."
+        )
+    return remembered[1]

@@ -21,7 +21,9 @@ from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.misc import name_of
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, STEPS, checked, one_of
 from rlpyt.utils.tensor import huber, mean_of_valid, midpoints, quantile_huber, select_at_indexes
@@ -99,14 +101,10 @@ class EnsembleSAC(SAC):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also check that the settings fit the agent's critics.
-
-        Raises:
-            ValueError: they do not.
-        """
-        super()._prepare(agent, *args, **kwargs)
-        if not self.trains_by("optimize_agent", "update", *self.loss_methods):
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: the settings must fit the agent's critics."""
+        super().check_parts(agent, batch_spec)
+        if not self._trains_by_ours():
             return
         name, n, n_quantiles = type(self).__name__, agent.n_critics, agent.n_quantiles
         if agent.discrete != self.discrete:
@@ -115,11 +113,20 @@ class EnsembleSAC(SAC):
             raise ValueError(f"{name}: n_target_critics={self.n_target_critics} must be at most n_critics={n} of the agent.")
         if n_quantiles is not None and self.n_target_critics is not None:
             raise ValueError(f"{name}: with quantiles, targets take those of all critics: leave n_target_critics None.")
-        check_effects(self, OF_AGENT)
         if n_quantiles is not None and self.n_dropped_quantiles >= n_quantiles:
             raise ValueError(
                 f"{name}: n_dropped_quantiles={self.n_dropped_quantiles} must be below n_quantiles={n_quantiles} of the agent."
             )
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Also check that settings have effects with this agent.
+
+        Raises:
+            ValueError: one has none.
+        """
+        super()._prepare(agent, *args, **kwargs)
+        if self._trains_by_ours():
+            check_effects(self, OF_AGENT)
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the critics."""
@@ -205,10 +212,26 @@ class EnsembleSAC(SAC):
         """
         agent = self.agent
         if agent.target_networks:
-            return agent.q(*samples.agent_inputs, *action), self.target_q(*samples.target_inputs, *next_action)
+            return self.checked_q(agent.q(*samples.agent_inputs, *action)), self.target_q(*samples.target_inputs, *next_action)
         both = _concatenated((tuple(samples.agent_inputs), action), (tuple(samples.target_inputs), next_action))
-        q, next_q = agent.q(*both[0], *both[1]).chunk(2)
+        q, next_q = self.checked_q(agent.q(*both[0], *both[1])).chunk(2)
         return q, next_q.detach()
+
+    def checked_q(self, q: torch.Tensor) -> torch.Tensor:
+        """Return outputs of the critics if they have the shape that losses of this class need.
+
+        Raises:
+            ValueError: they have not.
+        """
+        n_quantiles = [] if self.agent.n_quantiles is None else [self.agent.n_quantiles]
+        n_actions = [self.agent.env_spaces.action.n] if self.discrete else []
+        shape = [len(q), self.agent.n_critics, *n_actions, *n_quantiles]
+        if list(q.shape) != shape and self._trains_by_ours() and self.trains_by("q_and_target"):
+            raise ValueError(
+                f"{type(self).__name__}: the critics returned values of shape {list(q.shape)} for {len(q)} observations, but must return "
+                f"{shape}. They are of {name_of(self.agent.QModelCls)}, which gets n_critics={self.agent.n_critics}."
+            )
+        return q
 
     def target_q(self, *inputs: Any) -> torch.Tensor:
         """Return outputs [n,m,...] of `n_target_critics` critics of the target networks, drawn for the whole batch.

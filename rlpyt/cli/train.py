@@ -2,7 +2,8 @@
 
 A configuration is a module and a key in it; without these, all configurations are listed. Every setting
 can be changed: --set section.name=value, where the sections are agent, algo, accelerate, affinity, env,
-eval_env, model, optim, runner and sampler.
+eval_env, model, optim, runner and sampler. An entry of a setting that is a dictionary has another dot:
+agent.q_model_kwargs.dropout=0.01.
 
 examples:
   rlpyt train cartpole ppo

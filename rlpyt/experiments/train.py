@@ -155,7 +155,10 @@ def split_key(config_key: str) -> tuple[str, str]:
 
 
 def changes(config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError for another form, or a section that does not exist."""
+    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError for another form, or a section that does not exist.
+
+    "agent.q_model_kwargs.dropout=0.1" is an entry of a setting that is a dictionary.
+    """
     sections: dict[str, dict[str, Any]] = {}
     for setting in settings:
         name, is_, text = setting.partition("=")
@@ -164,5 +167,14 @@ def changes(config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, dic
             owners = [each for each, values in config.items() if is_ and section in values]  # Without a dot, `section` is the name.
             hint = f" Did you mean {owners[0]}.{setting}?" if len(owners) == 1 else ""
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.{hint}")
-        sections.setdefault(look_up(section, config, "section"), {})[name] = read_value(text)
+        put(sections.setdefault(look_up(section, config, "section"), {}), name, read_value(text))
     return sections
+
+
+def put(section: dict[str, Any], name: str, value: Any) -> None:
+    """Assign a setting; a name with dots is an entry of a dictionary, at any depth."""
+    *outer, last = name.split(".")
+    for key in outer:
+        section[key] = section[key] if isinstance(section.get(key), dict) else {}
+        section = section[key]
+    section[last] = value

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlpyt.experiments.build import build, check_parts
 from rlpyt.experiments.configs import look_up
-from rlpyt.experiments.train import configuration, with_settings
+from rlpyt.experiments.train import configuration, put, with_settings
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import affinity_from_code, prepend_run_slot, quick_affinity_code
 from rlpyt.utils.launching.halving import rungs
@@ -69,7 +69,7 @@ def search_configuration(
     for setting in ranges:
         name, _, text = setting.partition("=")
         section, _, name = name.partition(".")
-        space.setdefault(look_up(section, config, "section"), {})[name] = read_range(text)
+        put(space.setdefault(look_up(section, config, "section"), {}), name, read_range(text))
     slot = affinity_from_code(prepend_run_slot(0, affinity_code)) if affinity_code is not None else {}
     before_learning, (shortest, longest) = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from rlpyt.experiments import configs
 from rlpyt.experiments.results import pages
 from rlpyt.experiments.results.runs import changes_of, read_runs
 from rlpyt.experiments.results.table import Row, Run, Table, read_table, write_table
+from rlpyt.experiments.train import build_runner
 from rlpyt.utils.launching.status import mark
 from rlpyt.utils.logging.logger import log_variant
 
@@ -86,6 +88,16 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     table = table_of(row, row_of("a", 1, library="other"), Task=(0, 1))
     write_table(table, tmp_path / "results.json")
     assert read_table(tmp_path / "results.json") == table
+
+
+def test_the_commands_of_the_documentations_table_make_their_runs():
+    """Also of rows whose settings are entries of dictionaries."""
+    rows = read_table(DOCS / "learning" / "results.json").rows.values()
+    commands = [shlex.split(row.command) for row in rows if row.command.startswith("rlpyt train ")]
+    assert len(commands) > 40
+    for _, _, module, key, *options in commands:
+        settings = options[options.index("--set") + 1 :] if "--set" in options else []
+        build_runner(module, key, None, settings=settings)  # It raises if a setting is not possible.
 
 
 def test_a_table_without_its_curves_says_that_it_is_two_files(tmp_path):

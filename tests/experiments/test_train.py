@@ -83,6 +83,17 @@ def test_values_are_read_as_python_writes_them_and_else_as_text():
     assert sections == dict(env=dict(id="Hopper-v5", n=3, on=True, what=None, shape=(84, 84)))
 
 
+def test_a_name_with_more_dots_is_an_entry_of_a_dictionary():
+    settings = ["agent.q.size=[8]", "agent.q.rate.low=0.1", "agent.q.rate.high=1", "agent.n=3", "agent.m={'a': 1}", "agent.m.b=2"]
+    q = dict(size=[8], rate=dict(low=0.1, high=1))
+    assert train.changes(dict(agent={}), settings) == dict(agent=dict(q=q, n=3, m=dict(a=1, b=2)))
+    changed = ["agent.q_model_kwargs.dropout=0.0001", "algo.target_entropy=-1"]
+    agent = train.build_runner("mujoco", "droq", None, settings=changed).agent
+    assert agent.q_model_kwargs == dict(dropout=0.0001, layer_norm=True, n_critics=2, hidden_sizes=[256, 256])
+    with pytest.raises(ValueError, match="q_model_kwargs has 'dropuot', .* Did you mean 'dropout'"):
+        train.build_runner("mujoco", "droq", None, settings=["agent.q_model_kwargs.dropuot=0.1"])
+
+
 @pytest.mark.parametrize("text, value", [("false", False), ("TRUE", True), ("none", None), ("False", False), ("falsely", "falsely")])
 def test_true_false_and_none_may_be_written_in_any_case(text, value):
     assert train.changes(dict(algo={}), [f"algo.double_dqn={text}"]) == dict(algo=dict(double_dqn=value))

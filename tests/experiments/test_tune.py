@@ -92,6 +92,14 @@ def test_a_value_that_is_possible_with_some_values_of_the_others_is_accepted(lau
         search("catdqn", "algo.V_min=uniform(-10, 0)", "algo.V_max=uniform(-20, 10)")
 
 
+def test_an_entry_of_a_dictionary_may_have_a_range(launched):
+    search("ppo", "algo.optim_kwargs.eps=log_uniform(1e-8,1e-4)", "algo.optim_kwargs.amsgrad=True")
+    assert str(launched["space"]["algo"]["optim_kwargs"]["eps"]) == "log_uniform(1e-08, 0.0001)"
+    assert "algo.optim_kwargs.amsgrad=True" in launched["common_args"]
+    with pytest.raises(ValueError, match="optim_kwargs has 'epp', "):
+        search("ppo", "algo.optim_kwargs.epp=log_uniform(1e-8,1e-4)")
+
+
 def test_a_search_gets_rungs_up_to_n_steps_and_the_other_settings(launched):
     search("ppo", RANGE, "algo.epochs=4", "env.id=CartPole-v0", n_trials=7, sampler="serial")
     assert launched["max_steps"] == 100_000 and launched["min_steps"] == 11_112 and launched["n_trials"] == 7

@@ -252,16 +252,7 @@ KINDS = [
         "non_sequence.time_limit.TlUniformReplayFrameBuffer",
         ("non_sequence.uniform.UniformReplay", "non_sequence.time_limit.NStepTimeLimitBuffer", "non_sequence.frame.NStepFrameBuffer"),
     ),
-    Kind(
-        "non_sequence.time_limit.TlPrioritizedReplayFrameBuffer",
-        (
-            "non_sequence.prioritized.PrioritizedReplay",
-            "non_sequence.time_limit.NStepTimeLimitBuffer",
-            "non_sequence.frame.NStepFrameBuffer",
-        ),
-    ),
     Kind("non_sequence.time_limit.AsyncTlUniformReplayFrameBuffer", (MIXIN, "non_sequence.time_limit.TlUniformReplayFrameBuffer")),
-    Kind("non_sequence.time_limit.AsyncTlPrioritizedReplayFrameBuffer", (MIXIN, "non_sequence.time_limit.TlPrioritizedReplayFrameBuffer")),
     Kind(
         "sequence.uniform.UniformSequenceReplayBuffer",
         ("sequence.uniform.UniformSequenceReplay", "sequence.n_step.SequenceNStepReturnBuffer"),

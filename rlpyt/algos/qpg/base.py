@@ -25,11 +25,9 @@ from rlpyt.models.batch_renorm import has_batch_renorm
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlPrioritizedReplayBuffer,
-    AsyncTlPrioritizedReplayFrameBuffer,
     AsyncTlUniformReplayBuffer,
     AsyncTlUniformReplayFrameBuffer,
     TlPrioritizedReplayBuffer,
-    TlPrioritizedReplayFrameBuffer,
     TlUniformReplayBuffer,
     TlUniformReplayFrameBuffer,
 )
@@ -51,8 +49,6 @@ TIME_LIMIT_BUFFERS = {
     (False, True, True): AsyncTlPrioritizedReplayBuffer,
     (True, False, False): TlUniformReplayFrameBuffer,
     (True, False, True): AsyncTlUniformReplayFrameBuffer,
-    (True, True, False): TlPrioritizedReplayFrameBuffer,
-    (True, True, True): AsyncTlPrioritizedReplayFrameBuffer,
 }
 
 
@@ -284,9 +280,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         and may ignore them.
         """
         marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
-        if self.sequences is not None or not marks_timeouts or (self._ends_recorded and self._trains_by_ours()):
+        kind = is_frame_stack(example.observation), self.prioritized_replay, async_
+        needs_no_marks = not marks_timeouts or (self._ends_recorded and self._trains_by_ours())
+        if self.sequences is not None or needs_no_marks or kind not in TIME_LIMIT_BUFFERS:
             return super().default_replay_buffer_cls(example, async_)
-        return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
+        return TIME_LIMIT_BUFFERS[kind]
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return [T,B], True where an episode is truncated and its target bootstraps."""

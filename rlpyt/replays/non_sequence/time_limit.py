@@ -50,10 +50,6 @@ class TlUniformReplayFrameBuffer(UniformReplay, NStepTimeLimitBuffer, NStepFrame
     """Transitions; frames stored once; time limits; uniform."""
 
 
-class TlPrioritizedReplayFrameBuffer(PrioritizedReplay, NStepTimeLimitBuffer, NStepFrameBuffer):
-    """Transitions; frames stored once; time limits; prioritized."""
-
-
 class AsyncTlUniformReplayBuffer(AsyncReplayBufferMixin, TlUniformReplayBuffer):
     """Transitions; full observations; time limits; uniform; shared by processes."""
 
@@ -64,7 +60,3 @@ class AsyncTlPrioritizedReplayBuffer(AsyncReplayBufferMixin, TlPrioritizedReplay
 
 class AsyncTlUniformReplayFrameBuffer(AsyncReplayBufferMixin, TlUniformReplayFrameBuffer):
     """Transitions; frames stored once; time limits; uniform; shared by processes."""
-
-
-class AsyncTlPrioritizedReplayFrameBuffer(AsyncReplayBufferMixin, TlPrioritizedReplayFrameBuffer):
-    """Transitions; frames stored once; time limits; prioritized; shared by processes."""

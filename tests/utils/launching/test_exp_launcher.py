@@ -396,6 +396,8 @@ def test_runs_end_when_the_launcher_is_killed_and_are_not_taken_for_running(trai
     launcher.process.kill()
     launcher.wait()
     wait_until(lambda: not left_behind(mark), "the end of the run")
+    # A process that is ending has lost its environment, by which it is found, but may still exist for a moment.
+    wait_until(lambda: experiment_status(exp_dir)[0].state != "running", "the end of the process")
     (run,) = experiment_status(exp_dir)
     assert (run.state, run.steps) == ("interrupted", 50)
 

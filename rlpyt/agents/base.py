@@ -582,9 +582,10 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
 
 def _has_statistics(model: Any) -> bool:
-    """Return whether a model has running statistics of observations. One with a user's ``update_obs_rms`` counts as if it had."""
-    is_of_user = has_all(model, "update_obs_rms") and not is_of_rlpyt(model.update_obs_rms)
-    return is_of_user or any(isinstance(module, RunningMeanStdModel) for module in modules_of(model))
+    """Return whether a model has running statistics of observations. A user's ``update_obs_rms`` counts, since it may do anything."""
+    if not has_all(model, "update_obs_rms"):
+        return False
+    return not is_of_rlpyt(model.update_obs_rms) or any(isinstance(module, RunningMeanStdModel) for module in modules_of(model))
 
 
 def is_trained(model: torch.nn.Module) -> bool:

@@ -232,9 +232,9 @@ class ReplayAlgorithm(RlAlgorithm):
         return self.replay_buffer
 
     def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
-        """Extend the base class: the replay buffer must have room for a batch."""
+        """Extend the base class: the replay buffer must have room for a batch. (A user's class may determine its size later.)"""
         super().check_parts(agent, batch_spec)
-        if batch_spec is not None:
+        if batch_spec is not None and self.trains_by("initialize", "async_initialize", "initialize_replay_buffer", "replay_kwargs"):
             self._check_replay_size(batch_spec)
 
     def _check_replay_size(self, batch_spec: BatchSpec) -> None:

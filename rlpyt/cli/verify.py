@@ -129,7 +129,7 @@ def conditions(found: Comparison, a: str, b: str) -> list[str]:
 
 
 def show_differences(found: Comparison, a: str, b: str) -> None:
-    """Show what was different in the conditions of two equal runs, if anything was: that they are equal then says more."""
+    """Show what was different in the conditions of two equal runs, if anything was. Equal results then say more."""
     if found.settings or found.conditions:
         for line in conditions(found, a, b):
             show(line)

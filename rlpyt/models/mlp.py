@@ -92,6 +92,10 @@ class NormalizingModel(Model):
         norm_obs_var_clip: least variance to normalize by; None for no limit, which gives NaN where observations are constant.
     """
 
+    # Whether `normalize_observation` counts: not in subclasses that have an attribute of this name for another purpose, nor in pickled
+    # models of earlier versions, which lack it. (Where earlier versions had it, it is True for the class.)
+    _normalizes = False
+
     @checked(norm_obs_var_clip=Number(0, above=True, optional=True))
     def __init__(
         self,
@@ -105,6 +109,7 @@ class NormalizingModel(Model):
         self.observation = ObservationVector(observation_shape, n_observations)
         self._obs_ndim = len(observation_shape)
         self.normalize_observation = normalize_observation
+        self._normalizes = self._normalizes or normalize_observation
         self.norm_obs_clip = norm_obs_clip
         self.norm_obs_var_clip = norm_obs_var_clip
         if normalize_observation:
@@ -117,11 +122,12 @@ class NormalizingModel(Model):
 
     def normalized(self, x: torch.Tensor) -> torch.Tensor:
         """Observations as vectors [n,size] -> the same, normalized if `normalize_observation`."""
-        return self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip) if self.normalize_observation else x
+        is_on = self._normalizes and self.normalize_observation
+        return self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip) if is_on else x
 
     def update_obs_rms(self, observation: Any) -> None:
         """Add observations to the running statistics, if they are used."""
-        if self.normalize_observation:
+        if self._normalizes and self.normalize_observation:
             self.obs_rms.update(self.observation(observation)[0])
 
 

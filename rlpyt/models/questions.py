@@ -124,7 +124,7 @@ def _images(models: Sequence[torch.nn.Module], trained_rows: Sequence[int], imag
 
 def _nets(models: Sequence[torch.nn.Module], trained_rows: Sequence[int]) -> Iterator[Comparison]:
     plain: list[Any] = [model for model in models if type(model) is QofMuMlpModel]
-    critics = [model for model in plain if not model.normalize_observation and any(p.requires_grad for p in model.parameters())]
+    critics = [model for model in plain if not model._normalizes and any(p.requires_grad for p in model.parameters())]
     nets = [model.layers() for model in critics]
     if len(nets) < 2 or None in nets:
         return

@@ -175,7 +175,7 @@ class AsyncRlBase(MinibatchRlBase):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        CompletedAlgorithm(self.algo).check_parts(self.agent, self.sampler.batch_spec)
+        self._check_parts()
         n_batches = 2 if self._replays else 1 + cast(int, self.max_batches_ahead)
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
         self._forget_choices()

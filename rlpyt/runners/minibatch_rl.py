@@ -43,6 +43,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
 from rlpyt.utils.logging.store import beside
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
@@ -189,7 +190,7 @@ class MinibatchRlBase(BaseRunner):
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         check_attributes(self, PARTS)
-        CompletedAlgorithm(self.algo).check_parts(self.agent, CompletedSampler(self.sampler).batch_spec)
+        self._check_parts()
         affinity = self.affinity
         self._forget_choices()
         set_torch_threads(affinity)
@@ -224,6 +225,11 @@ class MinibatchRlBase(BaseRunner):
         self.initialize_logging()
         self._resume()
         return n_itr
+
+    def _check_parts(self) -> None:
+        """Let the algorithm check the parts before environments are made. A user's agent may get what it needs in its `initialize`."""
+        if is_of_rlpyt(type(self.agent)):
+            CompletedAlgorithm(self.algo).check_parts(self.agent, CompletedSampler(self.sampler).batch_spec)
 
     def _forget_choices(self) -> None:
         """Forget the choices of an earlier run in this process."""

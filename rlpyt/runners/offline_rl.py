@@ -85,7 +85,7 @@ class OfflineRl(MinibatchRlEval):
         algo: Any = self.algo
         self._draws = None
         episodes = episodes_of(self.dataset)
-        _check_numbers(episodes)
+        self.check_numbers(episodes)
         self._data = _identity(episodes)
         if self._own_settings is None:
             has = attributes(algo)
@@ -118,6 +118,35 @@ class OfflineRl(MinibatchRlEval):
         CompletedQAgent(self.agent).give_min_itr_learn(0)
         logger.log(f"Training on {len(episodes):,} steps of {episodes.n_episodes:,} episodes.")
         return n_itr
+
+    def check_numbers(self, episodes: EpisodeBatch) -> None:
+        """Refuse numbers that are NaN or infinite. Override this if they mean something to the agent.
+
+        Observations after a termination may be NaN, since no target uses them.
+
+        Raises:
+            ValueError: there is such a number; the message has its step, counted from 0.
+        """
+        starts = np.cumsum(episodes.lengths) - episodes.lengths
+        ends_count = ~np.asarray(episodes.terminals)[starts + episodes.lengths - 1]
+        for name in ("observations", "last_observations", "actions", "rewards"):
+            for path, array in leaves(getattr(episodes, name), name):
+                array = np.asarray(array)
+                if array.dtype.kind != "f" or np.isfinite(array).all():
+                    continue
+                wrong = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+                rows = np.flatnonzero(wrong & ends_count if name == "last_observations" else wrong)
+                if not len(rows):
+                    continue
+                if name == "last_observations":
+                    where = f"at the end of episode {rows[0]}"
+                else:
+                    episode = np.searchsorted(starts, rows[0], side="right") - 1
+                    where = f"in step {rows[0] - starts[episode]} of episode {episode}, both counted from 0"
+                raise ValueError(
+                    f"The {path} of the data set have a number that is NaN or infinite, {where}. Leave that episode out, or override "
+                    f"check_numbers of {type(self).__name__} if the number means something."
+                )
 
     def shutdown(self) -> None:
         """Extend the base class: give the algorithm its own settings back."""
@@ -196,23 +225,6 @@ def episodes_of(dataset: Any) -> EpisodeBatch:
     if not dataset.n_episodes:
         raise ValueError("The data set has no episodes.")
     return dataset.for_envs()
-
-
-def _check_numbers(episodes: EpisodeBatch) -> None:
-    """Raise ValueError with the first number that is NaN or infinite."""
-    lengths = episodes.lengths
-    for name in ("observations", "last_observations", "actions", "rewards"):
-        for path, array in leaves(getattr(episodes, name), name):
-            array = np.asarray(array)
-            if array.dtype.kind != "f" or np.isfinite(array).all():
-                continue
-            row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
-            if name == "last_observations":
-                where = f"at the end of episode {row}"
-            else:
-                episode = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
-                where = f"in step {row - int(np.sum(lengths[:episode]))} of episode {episode}"
-            raise ValueError(f"The {path} of the data set have a number that is NaN or infinite, {where}: leave that episode out.")
 
 
 def _identity(episodes: EpisodeBatch) -> dict[str, Any]:

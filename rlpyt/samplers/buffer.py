@@ -268,10 +268,16 @@ def _check_outputs(agent: Any, agent_info: Any, action: Any, example: Any) -> No
     shapes = [[list(np.shape(leaf)) for leaf in buffer_leaves(each)] for each in (action, example)]
     if shapes[0] != shapes[1]:
         chosen, expected = (" and ".join(map(str, each)) for each in shapes)
-        raise ValueError(f"An action of shape {chosen} was chosen for one observation, but the environment takes {expected}.")
+        raise ValueError(
+            f"An action of shape {chosen} was chosen for one observation, but the environment takes {expected}: let "
+            "the model return one number for each component."
+        )
     q = field_of(agent_info, "q")
     if q is not None and np.shape(q) != (agent.distribution.dim,):
-        raise ValueError(f"Values of shape {list(np.shape(q))} were returned for one observation and {agent.distribution.dim} actions.")
+        raise ValueError(
+            f"Values of shape {list(np.shape(q))} were returned for one observation and {agent.distribution.dim} actions: "
+            "let the model return one for each action."
+        )
     value, dist_info = field_of(agent_info, "value"), field_of(agent_info, "dist_info")
     if dist_info is None:
         return

@@ -116,20 +116,26 @@ def half_square(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return ``½ (y - x)²`` of each element, as one node of the graph. `y` gets no gradient.
 
     Raises:
-        ValueError: the shapes differ.
+        ValueError: there is not one target for each value.
     """
-    _check_same_shape(x, y)
+    _check_shapes(x, y)
     if (x.shape, x.dtype) == (y.shape, y.dtype):
         return F.huber_loss(x, y.detach(), reduction="none", delta=math.inf)
     return huber(y.detach() - x)[0]
 
 
-def _check_same_shape(values: torch.Tensor, targets: torch.Tensor) -> None:
-    """Raise ValueError instead of comparing each value with each target, as broadcasting of [n,1] and [n] would."""
-    if values.shape != targets.shape:
+def _check_shapes(values: torch.Tensor, targets: torch.Tensor) -> None:
+    """Raise ValueError instead of comparing a value with several targets, as broadcasting of [n,1] and [n] would."""
+    if values.shape == targets.shape:
+        return
+    try:
+        is_one_each = torch.broadcast_shapes(values.shape, targets.shape) == values.shape
+    except RuntimeError:
+        is_one_each = False
+    if not is_one_each:
         raise ValueError(
-            f"Values of shape {list(values.shape)} have targets of shape {list(targets.shape)}, but need one each: a model returns one "
-            "value for each observation. If its output is [*,1], end it with .squeeze(-1)."
+            f"Values have the shape {list(values.shape)}, and their targets {list(targets.shape)}, so there is not one target for each "
+            "value. A model returns one value for each observation: if its output is [*,1], end it with .squeeze(-1)."
         )
 
 
@@ -139,9 +145,9 @@ def mean_huber(x: torch.Tensor, y: torch.Tensor, clip: float | None = None, vali
     Where all are valid this is one operation, and one more for its gradient. `y` gets no gradient.
 
     Raises:
-        ValueError: the shapes of `x` and `y` differ.
+        ValueError: there is not one target for each value.
     """
-    _check_same_shape(x, y)
+    _check_shapes(x, y)
     if valid is None and (x.shape, x.dtype) == (y.shape, y.dtype):
         return F.huber_loss(x, y.detach(), delta=math.inf if clip is None else clip)
     return mean_of_valid(half_square(x, y) if clip is None else huber(y.detach() - x, clip)[0], valid)

@@ -83,6 +83,29 @@ def test_what_does_not_fit_is_refused_before_environments_are_made(algo, agent, 
         MinibatchRl(algo=algo, agent=agent, sampler=sampler, n_steps=64, log_interval_steps=32, affinity=ONE_THREAD, seed=0).train()
 
 
+class MadeLater(EnsembleSacAgent):
+    """Has its number of critics only once it is initialized."""
+
+    def initialize(self, *args, **kwargs):
+        self.n_critics, self.q_model_kwargs = 5, dict(self.q_model_kwargs, n_critics=5)
+        super().initialize(*args, **kwargs)
+
+
+class SizedLater(SAC):
+    def initialize(self, *args, **kwargs):
+        self.replay_size = 200
+        super().initialize(*args, **kwargs)
+
+
+def test_parts_of_users_may_get_what_they_need_when_they_are_initialized():
+    few = dict(min_steps_learn=16, batch_size=8, replay_ratio=1)
+    train(EnsembleSAC(n_target_critics=4, replay_size=100, **few), MadeLater(action_squash=2.0), "Pendulum-v1")
+    train(SizedLater(replay_size=4, **few), SacAgent(action_squash=2.0), "Pendulum-v1")
+    algo = SizedLater(**few)
+    algo.replay_size = None
+    train(algo, SacAgent(action_squash=2.0), "Pendulum-v1")
+
+
 def train(algo, agent, env_id, n_steps=64, batch_T=8):
     sampler = SerialSampler(make, dict(id=env_id), batch_T=batch_T, batch_B=2)
     MinibatchRl(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, log_interval_steps=32, affinity=ONE_THREAD, seed=0).train()
@@ -275,23 +298,41 @@ SMALL = dict(min_steps_learn=16, batch_size=8, replay_size=100, replay_ratio=8)
 )
 def test_values_with_one_dimension_too_many_are_no_values(algo, agent):
     """They would be compared with the targets of all samples."""
-    with pytest.raises(ValueError, match=r"Values of shape .* have targets of shape .*, but need one each: .* end it with .squeeze"):
+    with pytest.raises(ValueError, match=r"Values have the shape .* is not one target for each value.* end it with .squeeze"):
         train(algo, agent, "Pendulum-v1")
 
 
-@pytest.mark.parametrize("n_returned", [1, 3])
-def test_critics_return_as_many_values_as_there_are_critics(n_returned):
+def test_critics_return_as_many_values_as_there_are_critics():
     class Critics(QModel):
+        n_returned = 1
+
         def __init__(self, observation_shape, action_size, n_critics):
             super().__init__(observation_shape, action_size)
-            self.q = torch.nn.Linear(observation_shape[0] + action_size, n_returned)
+            self.q = torch.nn.Linear(observation_shape[0] + action_size, self.n_returned)
 
         def forward(self, observation, prev_action, prev_reward, action):
             return self.q(torch.cat([observation, action], -1))
 
-    with pytest.raises(ValueError, match=rf"shape \[8, {n_returned}\] for 8 observations, but must return \[8, 2\]. They are of .*Critics"):
+    with pytest.raises(ValueError, match=r"shape \[8, 1\] for 8 observations, but must return \[8, 2\]. They are of .*Critics"):
         train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, action_squash=2.0), "Pendulum-v1")
-    train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, n_critics=n_returned, action_squash=2.0), "Pendulum-v1")
+    train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, n_critics=1, action_squash=2.0), "Pendulum-v1")
+    Critics.n_returned = 3  # More do no harm.
+    train(EnsembleSAC(**SMALL), EnsembleSacAgent(QModelCls=Critics, action_squash=2.0), "Pendulum-v1")
+
+
+def test_a_users_agent_may_make_other_critics():
+    class Drops(EnsembleSacAgent):
+        def make_models(self):
+            self.q_model_kwargs = {}
+            super().make_models()
+
+        def q(self, *inputs):
+            return torch.stack([super().q(*inputs)] * 2, dim=-1)
+
+        def target_q(self, *inputs):
+            return torch.stack([super().target_q(*inputs)] * 2, dim=-1)
+
+    train(EnsembleSAC(**SMALL), Drops(QModelCls=QModel, action_squash=2.0), "Pendulum-v1")
 
 
 def test_critics_that_take_no_number_are_refused():
@@ -358,5 +399,15 @@ def test_what_remember_returns_is_looked_at():
 
     agent = SacLstmAgent(QModelCls=Forgetful)
     agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
-    with pytest.raises(TypeError, match="`remember` of Forgetful must return three things"):
+    with pytest.raises(TypeError, match="`remember` of Forgetful must return a tuple whose second element is the state"):
         agent.step(torch.zeros(1, 3), torch.zeros(1, 2), torch.zeros(1))
+
+    class Lists(QofMuLstmModel):
+        def remember(self, *inputs):
+            return list(super().remember(*inputs))[:2]
+
+    agent = SacLstmAgent(QModelCls=Lists)
+    agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+    with pytest.raises(ValueError):  # Its own forward takes three.
+        agent.q(torch.zeros(1, 1, 3), torch.zeros(1, 1, 2), torch.zeros(1, 1), None, torch.zeros(1, 1, 2))
+    agent.step(torch.zeros(1, 3), torch.zeros(1, 2), torch.zeros(1))

@@ -212,7 +212,7 @@ def test_every_stack_of_frames_is_drawn_and_nothing_else():
 
 @pytest.mark.parametrize(
     "name, where",
-    [("observations", "in step 3 of episode 1"), ("actions", "in step 3 of episode 1"), ("rewards", "in step 3 of episode 1"),
+    [*((name, "in step 3 of episode 1, both counted from 0") for name in ("observations", "actions", "rewards")),
      ("last_observations", "at the end of episode 2")],
 )  # fmt: skip
 def test_numbers_that_are_none_are_refused_by_episode_and_step(name, where, pendulum):
@@ -221,8 +221,28 @@ def test_numbers_that_are_none_are_refused_by_episode_and_step(name, where, pend
     spoilt = copy.copy(pendulum)
     object.__setattr__(spoilt, name, array)
     parts = runner(TD3(batch_size=8), Td3Agent(), spoilt, "Pendulum-v1", n_steps=2)
-    with pytest.raises(ValueError, match=f"The {name} of the data set have a number that is NaN or infinite, {where}: leave that episode"):
+    with pytest.raises(
+        ValueError, match=f"The {name} of the data set have a number that is NaN or infinite, {where}. Leave that episode out"
+    ):
         parts.startup()
+
+
+def test_numbers_that_mean_something_or_are_not_used_are_taken(pendulum, monkeypatch, tmp_path):
+    spoilt = copy.copy(pendulum)
+    observations, types = np.array(pendulum.last_observations), np.array(pendulum.step_types)
+    observations[1] = np.nan
+    types[int(sum(pendulum.lengths[:2])) - 1] = StepType.TERMINAL  # So no target uses what follows.
+    object.__setattr__(spoilt, "last_observations", observations)
+    object.__setattr__(spoilt, "step_types", types)
+    run(runner(TD3(batch_size=8), Td3Agent(), spoilt, "Pendulum-v1", n_steps=2), tmp_path)
+    infinite = copy.copy(pendulum)
+    object.__setattr__(infinite, "rewards", np.where(np.arange(len(pendulum)) == 5, np.inf, pendulum.rewards))
+    parts = runner(TD3(batch_size=8), Td3Agent(), infinite, "Pendulum-v1", n_steps=2)
+    monkeypatch.setattr(type(parts), "check_numbers", lambda self, episodes: None)
+    try:
+        parts.startup()
+    finally:
+        parts.shutdown()
 
 
 def test_observations_of_another_shape_are_refused_by_both_shapes(pendulum):

@@ -9,6 +9,7 @@ from rlpyt.utils import array as numpy_version
 from rlpyt.utils.tensor import (
     OnDevices,
     from_onehot,
+    half_square,
     huber,
     infer_leading_dims,
     mean_huber,
@@ -125,6 +126,19 @@ def test_gradients_of_the_smaller_of_two_are_adjacent_in_memory():
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
     of_a, of_b = torch.autograd.grad(smaller(a, b).sum(), [a, b])
     assert of_b.data_ptr() - of_a.data_ptr() == 5 * of_a.itemsize
+
+
+@pytest.mark.parametrize("values, targets", [((4, 1), (4,)), ((4,), (4, 1)), ((4, 1), (4, 4)), ((4,), (4, 4)), ((4,), (3,))])
+def test_each_value_has_one_target(values, targets):
+    for loss in (mean_huber, half_square):
+        with pytest.raises(ValueError, match="there is not one target for each value"):
+            loss(torch.zeros(values), torch.zeros(targets))
+
+
+def test_several_values_may_share_a_target():
+    x, y = torch.randn(5, 2), torch.randn(5, 1)
+    torch.testing.assert_close(half_square(x, y), 0.5 * (y - x) ** 2)
+    torch.testing.assert_close(mean_huber(x, torch.tensor(3.0)), (0.5 * (3 - x) ** 2).mean())
 
 
 @pytest.mark.parametrize("valid", [None, torch.tensor([1.0, 0, 1, 1, 0, 0, 1]), torch.zeros(7)], ids=["all", "some", "none"])

@@ -65,7 +65,7 @@ class EnsembleAgent(QpgAgent):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
-        if not takes(self.QModelCls, "n_critics"):
+        if not takes(self.QModelCls, "n_critics") and is_of_rlpyt(type(self)):  # A subclass may make its critics in another way.
             raise TypeError(
                 f"{type(self).__name__} gives its critics n_critics, which {name_of(self.QModelCls)} does not take: let it take that "
                 "number, and return so many values for each observation, [*lead,n_critics]."

@@ -19,7 +19,7 @@ import torch
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.agents.recurrent import recorded_rnn_state
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import is_namedarraytuple, namedarraytuple
 
 # Recurrent states of the policy and of both Q-functions, each a structure of tensors [N,B,H]: layers, environments, width. The states of
 # Q-functions are those before an action is chosen.
@@ -107,9 +107,9 @@ def _advanced(agent: QpgAgent, names: Sequence[str], inputs: tuple, states: Sequ
 
 def _state_after(model: Any, remembered: Any) -> Any:
     """Return the state in what a model's `remember` returned."""
-    if type(remembered) is not tuple or len(remembered) != 3:
+    if not isinstance(remembered, (tuple, list)) or is_namedarraytuple(remembered) or len(remembered) < 2:
         raise TypeError(
-            f"`remember` of {type(model).__name__} must return three things: the inputs of what follows its recurrent layer, the state "
-            "after the last step, and the leading dimensions. rlpyt.models.qpg.lstm.QpgLstm shows how."
+            f"`remember` of {type(model).__name__} must return a tuple whose second element is the state after the last step. "
+            "rlpyt.models.qpg.lstm.QpgLstm shows how."
         )
     return remembered[1]

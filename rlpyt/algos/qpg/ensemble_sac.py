@@ -23,7 +23,7 @@ from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
-from rlpyt.utils.misc import name_of
+from rlpyt.utils.misc import is_of_rlpyt, name_of
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, STEPS, checked, one_of
 from rlpyt.utils.tensor import huber, mean_of_valid, midpoints, quantile_huber, select_at_indexes
@@ -218,18 +218,21 @@ class EnsembleSAC(SAC):
         return q, next_q.detach()
 
     def checked_q(self, q: torch.Tensor) -> torch.Tensor:
-        """Return outputs of the critics if they have the shape that losses of this class need.
+        """Return outputs of the critics if they have the shape that losses of this class need. There may be more critics than `n_critics`.
 
         Raises:
-            ValueError: they have not.
+            ValueError: they have not. (Those of a user's agent or losses may have any.)
         """
-        n_quantiles = [] if self.agent.n_quantiles is None else [self.agent.n_quantiles]
-        n_actions = [self.agent.env_spaces.action.n] if self.discrete else []
-        shape = [len(q), self.agent.n_critics, *n_actions, *n_quantiles]
-        if list(q.shape) != shape and self._trains_by_ours() and self.trains_by("q_and_target"):
+        agent, rest = self.agent, []
+        if self.discrete:
+            rest.append(agent.env_spaces.action.n)
+        if agent.n_quantiles is not None:
+            rest.append(agent.n_quantiles)
+        fits = q.dim() == 2 + len(rest) and q.shape[1] >= agent.n_critics and list(q.shape[2:]) == rest
+        if not fits and is_of_rlpyt(agent.q) and self._trains_by_ours() and self.trains_by("q_and_target"):
             raise ValueError(
                 f"{type(self).__name__}: the critics returned values of shape {list(q.shape)} for {len(q)} observations, but must return "
-                f"{shape}. They are of {name_of(self.agent.QModelCls)}, which gets n_critics={self.agent.n_critics}."
+                f"{[len(q), agent.n_critics, *rest]}. They are of {name_of(agent.QModelCls)}, which gets n_critics={agent.n_critics}."
             )
         return q
 

@@ -25,6 +25,7 @@ class MujocoFfModel(NormalizingModel):
     """
 
     uses_prev_action = False
+    _normalizes = True
 
     @checked()
     def __init__(

@@ -29,6 +29,8 @@ class MujocoLstmModel(NormalizingModel):
         orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
+    _normalizes = True
+
     @checked()
     def __init__(
         self,

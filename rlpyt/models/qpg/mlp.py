@@ -248,7 +248,7 @@ def q_values(
 
     Models that normalize observations are computed in turn, since they may have different statistics.
     """
-    plain = [model for model in models if _is_plain(model, QofMuMlpModel) and not model.normalize_observation]
+    plain = [model for model in models if _is_plain(model, QofMuMlpModel) and not model._normalizes]
     nets = [net for net in (model.layers() for model in plain) if net is not None]
     if len(models) == 1 or len(nets) < len(models) or len({len(net) for net in nets}) > 1:
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)

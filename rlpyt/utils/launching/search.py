@@ -59,10 +59,6 @@ _WITHOUT_RETURN = (
     "no episode ended in one of its runs, so it counts as the worst. "
     "If evaluations are too short for good agents, make eval_max_steps of the sampler larger"
 )
-_NO_ROW = (
-    "it ended in good order, but has logged no row in its run_<ID>. The script must give `logger_context` the log_dir and run_ID that it "
-    "gets as arguments"
-)
 MOST_FAILURES_AMID_OTHERS = 9  # trials in a row that fail at once, though others did not: settings can be bad, but not so often
 MOST_RETRIES = 5  # in a row, of a run that is killed before it has logged another row
 _EXITS_WHEN_KILLED = (*EXITS_BY_SIGNAL, 128 + 9, 128 + 1)  # SIGINT, SIGTERM, SIGKILL, SIGHUP
@@ -321,7 +317,7 @@ class _SearchQueue:
         elif status.state == "interrupted" or _was_killed(status.exit_code, status.error):
             outcome = self._killed(run, status)
         else:
-            outcome = dict(outcome="failed", error=status.error or _NO_ROW, steps=status.steps)
+            outcome = dict(outcome="failed", error=status.error or _why_without_result(run.run_dir), steps=status.steps)
         has_failed_before = trial.error is not None
         line = self._ended(trial, run_ID, outcome)
         if outcome["outcome"] == "failed" and status.state in ("failed", "finished") and status.steps == steps_before:
@@ -393,7 +389,7 @@ class _SearchQueue:
                 return False
             outcome = dict(outcome="failed", error=error, steps=run_status(run_dir).steps)
         elif state == "finished":
-            outcome = dict(outcome="failed", error=_NO_ROW, steps=None)
+            outcome = dict(outcome="failed", error=_why_without_result(run_dir), steps=None)
         if outcome:
             self._ended(trial, run_ID, outcome)
         return bool(outcome)
@@ -510,6 +506,19 @@ def reached_in(run_dir: Path, steps: int) -> dict[str, Any] | None:
     if not finite:
         return None
     return {"return": plain_number(returns[rows[0]]) if returns else None, "steps": int(finite[-1])}
+
+
+def _why_without_result(run_dir: Path) -> str:
+    """Return why a run that ended in good order has no result."""
+    try:
+        columns = read_columns(run_dir / PROGRESS)
+    except (OSError, ValueError):
+        columns = {}
+    if not any(columns.values()):
+        return "it has logged no row in its run_<ID>. The script must give `logger_context` the log_dir and run_ID that it gets"
+    if not has_column(columns, STEPS_COLUMN):
+        return f"its {PROGRESS} has no column {STEPS_COLUMN}, which tells at which rung it is"
+    return "its log does not say that it was complete: the script must leave `logger_context` before it ends"
 
 
 def _why_not_resumable(run: Run, status: RunStatus, first_row: Mapping[str, str]) -> str | None:

@@ -65,14 +65,18 @@ def inside(directory: str, name: PathLike | str, what: str) -> str:
         ValueError: `name` is relative but leads out of the directory, or is no possible file name; the message calls it `what`.
     """
     name = os.fspath(name)
-    if not name:
-        raise ValueError(f"{what} is empty: give the name of a directory, or an absolute path. Is a variable of the shell not set?")
+    _refuse_empty(name, what)
     parts = [part for part in os.path.normpath(name).split(os.sep) if part]
     if not os.path.isabs(name) and os.pardir in parts:
         raise ValueError(f"{what}={name!r} leads out of {directory}: give an absolute path if you mean that.")
     if not all(part == os.curdir or is_file_name(part) for part in parts):
         raise ValueError(f"{what}={name!r} cannot be the name of a directory: leave out characters that file names cannot have.")
     return os.path.join(directory, name)
+
+
+def _refuse_empty(name: str, what: str) -> None:
+    if not name:
+        raise ValueError(f"{what} is empty: give the name of a directory, or an absolute path. Is a variable of the shell not set?")
 
 
 @checked(OF_LOGS, log_dir=PATH, name=ANYTHING)
@@ -252,6 +256,7 @@ def _run_dirs(log_dir: PathLike | str, run_ID: int | str, override_prefix: bool)
     if not is_file_name(name) or str(run_ID) in ("", os.pardir):
         raise ValueError(f"run_ID={run_ID!r} cannot be part of the directory's name, run_<run_ID>: give a number, or a word.")
     log_dir = os.fspath(log_dir)
+    _refuse_empty(log_dir, "log_dir")
     if override_prefix or os.path.isabs(log_dir) or _is_under_log_dir(log_dir):
         return os.path.join(inside(os.getcwd(), os.path.abspath(log_dir), "log_dir"), name), iter(())
     now = datetime.now()

@@ -29,6 +29,7 @@ from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.models.qpg.ensemble import QEnsembleModel
 from rlpyt.models.qpg.lstm import MuLstmModel, PiLstmModel, QofMuLstmModel
 from rlpyt.models.qpg.mlp import BoundedPiMlpModel, MuMlpModel, PiCategoricalMlpModel, PiMlpModel, QofMuMlpModel, VMlpModel
+from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.collections import BatchSpec
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -97,6 +98,35 @@ def test_a_model_computes_from_normalized_observations_what_another_does_from_ob
     others = torch.randn(*lead, A), torch.randn(lead), *(rest[each] for each in takes[1:])
     outputs, wanted = (list(buffer_leaves(each)) for each in (model(observation, *others), other(expected(observation), *others)))
     torch.testing.assert_close(outputs, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ModelCls, settings, takes", MODELS, ids=[Cls.__name__ for Cls, *_ in MODELS])
+def test_models_that_earlier_versions_have_pickled_compute_the_same(ModelCls, settings, takes):
+    """They have no attributes of normalization."""
+    model = ModelCls((O,), **settings)
+    inputs = torch.randn(3, O), torch.randn(3, A), torch.randn(3), *(dict(s=None, a=torch.randn(3, A))[each] for each in takes[1:])
+    wanted = list(buffer_leaves(model(*inputs)))
+    old = copy.deepcopy(model)
+    for name in ("normalize_observation", "norm_obs_clip", "norm_obs_var_clip", "_normalizes"):
+        del old.__dict__[name]
+    torch.testing.assert_close(list(buffer_leaves(old(*inputs))), wanted)
+
+
+def test_a_users_model_that_normalizes_by_itself_does_it_once():
+    class Normalizes(PiMlpModel):
+        def __init__(self, observation_shape, hidden_sizes, action_size):
+            super().__init__(observation_shape, hidden_sizes, action_size)
+            self.normalize_observation, self.obs_rms = True, RunningMeanStdModel(observation_shape)
+            self.obs_rms.update(SEEN)
+
+        def forward(self, observation, *others):
+            return super().forward(self.obs_rms.normalize(observation, 10, 1e-6), *others)
+
+    model, other = Normalizes((O,), [6], A), PiMlpModel((O,), [6], A)
+    other.load_state_dict(plain(model.state_dict()))
+    observation = SEEN[:5]
+    wanted = other(model.obs_rms.normalize(observation, 10, 1e-6), None, None)
+    torch.testing.assert_close(model(observation, None, None), wanted)
 
 
 # --- Losses -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import StillRunning
 from rlpyt.utils.launching.journal import Journal, read_journal
 from rlpyt.utils.launching.proposals import RandomProposals
-from rlpyt.utils.launching.search import MOST_RETRIES, Search, reached_in, rerun_search, run_search
+from rlpyt.utils.launching.search import MOST_RETRIES, Search, _why_without_result, reached_in, rerun_search, run_search
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
 from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status, mark
@@ -505,6 +505,14 @@ def test_scripts_that_log_elsewhere_stop_the_search_and_are_tried_again(train, t
     rerun_search(exp_dir)
     assert [trial.error for trial in Search(exp_dir).trials] == [None] * 9
     check_nothing_was_lost_or_done_twice(exp_dir)
+
+
+def test_why_a_run_that_ended_in_good_order_has_no_result(tmp_path):
+    assert "has logged no row in its run_<ID>. The script must give" in _why_without_result(tmp_path)
+    (tmp_path / "progress.csv").write_text("ReturnAverage\n1.0\n")
+    assert "has no column CumSteps, which tells at which rung it is" in _why_without_result(tmp_path)
+    (tmp_path / "progress.csv").write_text("Diagnostics/CumSteps,ReturnAverage\n10,1.0\n")
+    assert "its log does not say that it was complete" in _why_without_result(tmp_path)
 
 
 def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tmp_path, monkeypatch):

@@ -350,10 +350,7 @@ def test_a_relative_directory_stays_where_logs_are(log_dir, in_data, tmp_path):
 
 def test_an_empty_directory_is_refused(in_data):
     """As a variable of the shell is that is not set: `--log_dir "$DIR"`."""
-    makes = [
-        lambda log_dir, is_whole=is_whole: logger_context(log_dir, 0, "x", override_prefix=is_whole).__enter__()
-        for is_whole in (False, True)
-    ]
+    makes = [lambda log_dir, whole=whole: logger_context(log_dir, 0, "x", override_prefix=whole).__enter__() for whole in (False, True)]
     for make in (get_log_dir, *makes):
         with pytest.raises(ValueError, match="log_dir is empty"):
             make("")

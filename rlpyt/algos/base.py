@@ -119,7 +119,7 @@ class RlAlgorithm(Recorded):
         Raises:
             ValueError: another setting switches it off.
         """
-        if self.trains_by("optimize_agent", "update", *self.loss_methods):
+        if self._trains_by_ours():
             check_effects(self, [each for cls in type(self).__mro__ for each in vars(cls).get("settings_need", ())])
 
     @checked()
@@ -187,6 +187,10 @@ class RlAlgorithm(Recorded):
     def trains_by(self, *names: str) -> bool:
         """Return whether the methods with these names are rlpyt's. Only rlpyt's methods need an agent of a certain kind."""
         return is_of_rlpyt(*(getattr(self, name, None) for name in names))
+
+    def _trains_by_ours(self) -> bool:
+        """Return whether no user's class has another way to train."""
+        return self.trains_by("optimize_agent", "update", *self.loss_methods)
 
     def initialize(
         self,

@@ -149,10 +149,6 @@ class QpgAlgorithm(OffPolicyAlgorithm):
                 f"state, and with {self.n_q} Q-functions, such as {self.agent_example}; {agent_path} is not one."
             )
 
-    def _trains_by_ours(self) -> bool:
-        """Whether no user's class has another way to train."""
-        return self.trains_by("optimize_agent", "update", *self.loss_methods)
-
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Also tell the agent when learning begins, and let it check the bounds of actions.
 

@@ -80,7 +80,7 @@ class SoftActorCritic(QpgAlgorithm):
         super()._prepare(agent, *args, **kwargs)
         distribution = CompletedQAgent(agent).distribution
         clips = isinstance(distribution, Gaussian) and distribution.clip is not None
-        if clips and self.trains_by("optimize_agent", "update", *self.loss_methods):
+        if clips and self._trains_by_ours():
             raise ValueError(
                 f"{type(self).__name__} needs the density of actions, but {type(agent).__name__} clips actions, and its density is that of "
                 f"actions before clipping: take an agent that squashes them, such as {self.agent_example}."

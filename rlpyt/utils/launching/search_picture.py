@@ -60,8 +60,9 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     meaning = "part of the ranks that one setting explains" if is_known else f"unknown, it takes {FEWEST} trials and different scores"
     bars.set(title=f"importance: {meaning}", xlabel="adjusted R², first rung", xlim=(0, 1))
 
-    unscored = [trial for trial in worst_first if trial.error is not None or WORST in trial.scores(n_runs)[-1:]]
-    _parallel(figure.add_subplot(grid[1, 1]), search, [trial for trial in unscored if trial not in scored], scored, colors)
+    others = [trial for trial in worst_first if trial not in scored]
+    unscored = [trial for trial in others if trial.error is not None or trial.scores(n_runs)]  # The rest are running.
+    _parallel(figure.add_subplot(grid[1, 1]), search, unscored, scored, colors)
     return [save_figure(figure, each) for each in paths]
 
 

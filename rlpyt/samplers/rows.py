@@ -12,6 +12,7 @@ from rlpyt.types import Samples
 from rlpyt.utils.buffer import element, first_not_finite, float_leaves
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure
+from rlpyt.utils.text import plural
 
 FLAGS = frozenset([bool, np.bool_])
 
@@ -26,9 +27,19 @@ def env_rows(buffer_: Any, B: int) -> list:
 
 
 def _cells(array: Any) -> Any:
-    """Return a memoryview of an array ``[B]``, which writes single numbers fast; structures and other arrays as they are."""
-    is_plain = isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.isnative and array.dtype.char in _CELL_TYPES
+    """Return a memoryview of an array ``[B]``, which writes single numbers fast; other arrays as they are."""
+    is_plain = array.ndim == 1 and array.dtype.isnative and array.dtype.char in _CELL_TYPES
     return memoryview(array) if is_plain else array
+
+
+def _column_cells(column: Any, name: str) -> Any:
+    """Return what writes the values of a field of env_info into its column, a structure ``[B,...]`` or None."""
+    if column is None:
+        return _Checked(column, name)
+    if fields_of(column) is not None:
+        return _CheckedParts(column, name)
+    cells = _cells(column)
+    return _CheckedArrays(column, name) if cells is column else cells
 
 
 def fit(b: int, value: Any, column: Any, name: str) -> None:
@@ -37,8 +48,9 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
     Raises:
         ValueError: it does not fit; names the field.
     """
-    if isinstance(column, _Unused):
-        column[b] = value
+    if column is None:
+        if value is not None:
+            raise ValueError(f"{name}: expected None at every step, as at the first one, got {value!r}.")
     elif isinstance(column, tuple):
         fields, expected = fields_of(value), fields_of(column) or ()
         if fields is None or fields != expected:
@@ -46,26 +58,68 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
             raise ValueError(f"{name}: expected the fields {list(expected)} at every step, got {got}.")
         for field, part, part_column in zip(fields, tuple(value), tuple(column)):
             fit(b, part, part_column, f"{name}.{field}")
-    elif column is not None:
+    else:
         try:
             array = np.asarray(value)
         except ValueError:  # Lists of different lengths.
             array = np.asarray(None)
         dtype, shape = column.dtype, column.shape[1:]
-        if not (array.shape == shape or array.size == 1 and shape == ()) or not fits_losslessly(array, dtype):
+        if not (_assigns(array.shape, shape) and (fits_losslessly(array, dtype) or _is_truth(array, dtype))):
             raise ValueError(f"{name}: expected dtype {dtype} and shape {shape}, as at the first step, got {value!r}.")
-        column[b] = array.reshape(shape)
+        column[b] = array.reshape(()) if shape == () else array
 
 
-class _Unused:
-    """Takes the place of memory for an env_info field that is None; accepts only None."""
+def _assigns(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Return whether numpy broadcasts an array of one shape to the other, or it is an array with one element for a number."""
+    try:
+        return np.broadcast_shapes(shape, to) == (1,) * (len(shape) - len(to)) + to
+    except ValueError:
+        return False
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+
+def _is_truth(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Return whether these are numbers for a field of booleans, which takes any."""
+    return dtype.kind == "b" and array.dtype.kind in "biufc"
+
+
+class _Checked:
+    """Writes the values of an env_info field into its column ``[B,...]``, and refuses those that do not fit."""
+
+    def __init__(self, column: Any, name: str) -> None:
+        self.column, self.name = column, name
 
     def __setitem__(self, b: int, value: Any) -> None:
-        if value is not None:
-            raise ValueError(f"env_info.{self.name}: expected None at every step, as at the first one, got {value!r}.")
+        fit(b, value, self.column, self.name)
+
+
+class _CheckedArrays(_Checked):
+    """The same for arrays: a plain assignment would cut off decimals, and wrap large numbers."""
+
+    def __init__(self, column: np.ndarray, name: str) -> None:
+        super().__init__(column, name)
+        self._dtype, self._shape = column.dtype, column.shape[1:]
+
+    def __setitem__(self, b: int, value: Any) -> None:
+        if type(value) is np.ndarray and value.dtype == self._dtype and value.shape == self._shape:
+            self.column[b] = value
+        else:
+            super().__setitem__(b, value)
+
+
+class _CheckedParts(_Checked):
+    """The same for structures, whose parts have columns of their own."""
+
+    def __init__(self, column: Any, name: str) -> None:
+        super().__init__(column, name)
+        self._fields = fields_of(column) or ()
+        self._cells = [_column_cells(part, f"{name}.{field}") for field, part in zip(self._fields, tuple(column))]
+
+    def __setitem__(self, b: int, value: Any) -> None:
+        if fields_of(value) == self._fields:
+            for cells, part in zip(self._cells, tuple(value)):
+                cells[b] = part
+        else:
+            super().__setitem__(b, value)
 
 
 class StepRow:
@@ -102,7 +156,7 @@ class Row(StepRow):
         next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
         valid: array ``[B]``, False where the row is blank; None if no row can be.
-        columns: the fields of env_info, structures ``[B,...]``.
+        columns: the fields of env_info, structures ``[B,...]``; None for one that is None.
         env_timeout: the field of that name, or None.
     """
 
@@ -112,10 +166,9 @@ class Row(StepRow):
         self.valid = None if batch.env.valid is None else batch.env.valid[t]
         super().__init__(env_rows(self.next_observation, len(self.reward)), self.reward, self.done)
         env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
-        columns = () if env_info is None else tuple(env_info)
+        self.columns = () if env_info is None else tuple(env_info)
         self._fields: tuple = () if env_info is None else env_info._fields
-        self.columns = tuple(_Unused(self._fields[i]) if column is None else column for i, column in enumerate(columns))
-        self.column_cells = tuple(map(_cells, self.columns))
+        self.column_cells = tuple(_column_cells(column, f"env_info.{name}") for column, name in zip(self.columns, self._fields))
         self.only_column = self.column_cells[0] if len(self.column_cells) == 1 else None
         self.env_timeout = field_of(env_info, "timeout")
         self.traj_done = field_of(env_info, "traj_done", self.done)
@@ -175,6 +228,14 @@ def timeout_fault(batch: Samples) -> Fault | None:
         return None
     t, b = np.argwhere(wrong)[0]
     return Fault("env_info.timeout: expected False where done is False, got True: a timeout ends the episode.", b, t)
+
+
+def too_many_truncations(env_rank: int, n: int) -> ValueError:
+    """Return the error about an environment that was truncated more often in a batch than the `n` times for which there is memory."""
+    return ValueError(
+        f"Environment {env_rank} was truncated more than {plural(n, 'time')} in a batch. It says truncates_only_at_horizon=True, and its "
+        "horizon allows no more: let it say False."
+    )
 
 
 class FloatLeaves:

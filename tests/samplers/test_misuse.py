@@ -307,6 +307,68 @@ def test_a_reward_done_or_info_that_does_not_fit_is_named_with_field_environment
     assert re.search(said, text) and re.search(r"environment [01], (in )?step 5 of batch 0 \(environment step 5\)", text)
 
 
+OneInfo = namedtuple("OneInfo", ["x"])
+PairInfo = namedtuple("PairInfo", ["x", "n"])
+
+
+class LaterEnv(CountingEnv):
+    """Its env_info has a first value, which says shape and dtype, and another one from the sixth step on."""
+
+    def __init__(self, first, later, form):
+        super().__init__(episode_length=100)
+        self.first, self.later, self.form, self.n_steps = first, later, form, 0
+
+    def step(self, action):
+        self.n_steps += 1
+        x = self.later if self.n_steps >= 6 else self.first
+        info = {"alone": OneInfo(x), "beside": PairInfo(x, 0), "inside": OneInfo(PairInfo(x, 0))}[self.form]
+        return super().step(action)._replace(env_info=info)
+
+
+@pytest.mark.parametrize("form", ["alone", "beside", "inside"])
+@pytest.mark.parametrize(
+    "first, later",
+    [
+        (np.array([1, 2]), [0.5, 1.7]),
+        (np.array([1, 2]), np.array([0.5, 1.7])),
+        (np.array([1, 2], np.uint8), np.array([-1, 300])),
+        (np.zeros(2), ["3", "4"]),
+        (np.zeros(2), [None, None]),
+        (np.zeros(2), np.zeros(2, complex) + 1j),
+        (np.zeros(2, bool), [None, "x"]),
+        (np.float16(0.5), "2.5"),
+        (np.zeros(2), np.zeros((2, 2))),
+    ],
+    ids=str,
+)
+def test_an_array_of_env_info_that_would_change_its_values_is_named(first, later, form):
+    text = error_of(sampled, LaterEnv, first=first, later=later, form=form)
+    name = r"env_info\.x\.x" if form == "inside" else r"env_info\.x"
+    assert re.search(rf"{name}: expected dtype {np.asarray(first).dtype} and shape", text) and "step 5 of batch 0" in text
+
+
+@pytest.mark.parametrize("form", ["alone", "beside", "inside"])
+@pytest.mark.parametrize(
+    "first, later, stored",
+    [
+        (np.array([1, 2]), np.array([3, 4], np.int8), [3, 4]),
+        (np.array([1, 2]), [3.0, 4.0], [3, 4]),
+        (np.zeros(2), 5, [5, 5]),
+        (np.zeros(2), np.ones((1, 2)), [1, 1]),
+        (np.zeros(2, np.float32), [0.1, 1e-3], np.float32([0.1, 1e-3])),
+        (np.zeros(2, bool), [0, 2], [False, True]),
+        (np.float16(0.5), np.array([2.5]), 2.5),
+        (np.zeros((1, 2)), [7, 8], [[7, 8]]),
+    ],
+    ids=str,
+)
+def test_an_array_of_env_info_that_keeps_its_values_is_stored_in_the_dtype_of_the_first(first, later, stored, form):
+    info = sampled(LaterEnv, first=first, later=later, form=form)[0].env.env_info.x
+    x = info.x if form == "inside" else info
+    np.testing.assert_array_equal(x[-1, 0], stored)
+    np.testing.assert_array_equal(x[0, 0], first)
+
+
 @pytest.mark.parametrize("kind", kinds([name for name in ONE_OF_EACH if name != "serial"], quick=["CPU, 2 workers"]))
 @pytest.mark.parametrize("env, said", [WRONG[1], WRONG[9], WRONG[-1]], ids=str)
 def test_so_it_is_in_workers(kind, env, said):
@@ -646,3 +708,42 @@ def test_an_environment_of_another_framework_is_pointed_to_its_wrapper(SamplerCl
         get_example_outputs(RecordingAgent(), ClassicEnv(), {})
     with pytest.raises(ValueError, match="GymEnvWrapper"):
         make(SamplerCls, EnvCls=ClassicEnv).initialize(RecordingAgent(), affinity=AFFINITY, seed=0)
+
+
+@every_sampler
+@pytest.mark.parametrize("name", ["timeout", "traj_done"])
+def test_a_flag_of_env_info_that_is_an_array_is_named(SamplerCls, name, no_process):
+    info = namedtuple("Flag", [name])(np.zeros(1, bool))
+    message = refused(SamplerCls, rf"env_info\.{name} is an array of shape \(1,\)", EnvCls=FlaggedEnv, env_kwargs=dict(info=info))
+    assert "item()" in message
+
+
+class FlaggedEnv(CountingEnv):
+    def __init__(self, info):
+        super().__init__()
+        self.info = info
+
+    def step(self, action):
+        return super().step(action)._replace(env_info=self.info)
+
+
+def test_one_environment_for_several_columns_is_refused():
+    env = CountingEnv()
+    refused(SerialSampler, "the same environment for 0 and for 1", EnvCls=lambda: env)
+    sampler = make(SerialSampler, EnvCls=lambda: env, batch_B=1, eval_n_envs=1, eval_max_steps=10)  # In turn, they may use one robot.
+    sampler.initialize(RecordingAgent(), seed=0)
+    sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+def test_tensors_among_the_arguments_of_environments_are_compared():
+    lists = [dict(episode_length=3, scale=torch.ones(2)), dict(episode_length=4, scale=torch.zeros(2))]
+    sampler = make(SerialSampler, EnvCls=ScaledEnv, env_kwargs=lists, batch_B=2)
+    sampler.initialize(RecordingAgent(), seed=0)
+    sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+class ScaledEnv(CountingEnv):
+    def __init__(self, scale, **kwargs):
+        super().__init__(**kwargs)

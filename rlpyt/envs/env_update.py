@@ -193,7 +193,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
         each = list(updates)
     else:
         warn_of_copies([updates] * (n > 1))
-        each = [updates] + [_copied(updates) for _ in range(n - 1)]
+        each = [updates] + [_with_other_numbers(updates) for _ in range(n - 1)]
     for update in each:
         check_env_update(update)
     envs = [id(env) for env in map(_env_in, each) if env is not None]
@@ -224,14 +224,32 @@ def _env_in(update: Any) -> Any:
     return update if _is_env(update) else None
 
 
-def _copied(update: Any) -> Any:
-    """Return an update with a copy of its environment, if any; the copy draws other random numbers."""
-    env = _env_in(update)
-    if env is None:
+def copied(update: Any) -> Any:
+    """Return a copy of an update that holds an environment. A function or class that makes environments is returned unchanged.
+
+    Raises:
+        TypeError: the update cannot be copied.
+    """
+    if isinstance(update, type) or (callable(update) and not isinstance(update, EnvUpdate)):
         return update
-    env = copy.deepcopy(env)
-    seed_env(env, None)  # A sampler with a seed seeds the copy again.
-    return type(update)(env) if isinstance(update, ExistingEnvUpdate) else env
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ExistingEnvUpdate warns of pickling for another process.
+            return copy.deepcopy(update)
+    except Exception as error:
+        raise TypeError(
+            f"{type(update).__name__} cannot be copied ({error}), but one environment is needed for each place: give a function "
+            "without arguments that makes one instead."
+        ) from error
+
+
+def _with_other_numbers(update: Any) -> Any:
+    """Return an update with a copy of its environment, if any; the copy draws other random numbers."""
+    if _env_in(update) is None:
+        return update
+    update = copied(update)
+    seed_env(_env_in(update), None)  # A sampler with a seed seeds the copy again.
+    return update
 
 
 def _is_env(value: Any) -> bool:

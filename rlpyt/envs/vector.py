@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces
+from rlpyt.envs.base import CompletedEnv, CompletedSpec, DeclaresSpaces, close_env
 from rlpyt.envs.gym import InfoConverter
 from rlpyt.envs.state import get_gym_state, restore_each, set_gym_state, statistics_kept, with_known_state
 from rlpyt.spaces.base import CompletedSpace
@@ -158,7 +158,12 @@ class VectorEnvs(Recorded):
         """
         num_envs = num_envs or self.n or 1
         self.check_share(num_envs, f"{num_envs} environments are asked for")
-        vector = as_vector(self.make(num_envs=num_envs, **env_kwargs))
+        made = self.make(num_envs=num_envs, **env_kwargs)
+        try:
+            vector = as_vector(made)
+        except Exception:
+            close_env(made)
+            raise
         if vector.n != num_envs:
             wrong, vector_n = type(vector).__name__, vector.n
             vector.close()

@@ -446,12 +446,19 @@ def make_envs(
             if seed is not None:
                 envs.vector.seed([env_seed(seed, purpose, rank) for rank in envs.calls.env_ranks])
         return envs
+    made: dict[int, int] = {}  # Numbers of the environments that were made, by the id of what EnvCls returned.
     for env_rank in map(int, env_ranks):
         try:
             all_envs.append(entry(EnvCls, env_rank)(**entry(env_kwargs, env_rank)))
         except SystemExit as error:
             describe_failure(error, f"This was when environment {env_rank} was made.")
             raise
+        if (earlier := made.setdefault(id(all_envs[-1]), env_rank)) != env_rank:
+            all_envs.pop()
+            raise ValueError(
+                f"EnvCls returned the same environment for {earlier} and for {env_rank}, so steps of one would change the other: let it "
+                "make a new environment at each call."
+            )
         env = all_envs[-1] = as_steppable(all_envs[-1])
         envs.append(env)
         if seed is not None:
@@ -522,5 +529,5 @@ def close_envs(envs: Iterable) -> None:
 def _is_equal(a: Any, b: Any) -> bool:
     try:
         return bool(a == b)
-    except ValueError:  # Arrays among the keyword arguments.
+    except (ValueError, RuntimeError):  # Arrays or tensors among the keyword arguments.
         return False

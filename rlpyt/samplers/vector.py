@@ -23,8 +23,9 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
-from rlpyt.samplers.rows import Row, StepRow, env_rows, fit
+from rlpyt.samplers.rows import Row, StepRow, env_rows, fit, too_many_truncations
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.spaces.masked import allowed_action, without_mask
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple, fields_of
@@ -525,7 +526,11 @@ def end_vector_episodes(collector: Any, t: int, row: Row, ended: np.ndarray, com
     """Do for environments `ended` [k] of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come with the batch's end."""
     calls, batch = collector._calls, collector.samples_np
     if calls.n_timeouts:
-        _keep_observations(row.timeout.nonzero()[0], calls.final, batch.final_observation, collector._n_timeouts)
+        try:
+            _keep_observations(row.timeout.nonzero()[0], calls.final, batch.final_observation, collector._n_timeouts)
+        except IndexError:
+            b = int(collector._n_timeouts.argmax())
+            raise too_many_truncations(calls.env_ranks[b], collector._n_timeouts[b]) from None
     if batch.terminal_observation is not None:
         _keep_observations(ended[~row.timeout[ended]], calls.final, batch.terminal_observation, collector._n_terminals)
     if collector._tracker.looks_at_observations:
@@ -596,7 +601,7 @@ def _write(column: Any, value: Any, name: str = "infos") -> None:
             _write(part, part_value, f"{name}.{field}")
         return
     array = np.asarray(value)
-    if array.shape != column.shape or not np.can_cast(array.dtype, column.dtype, casting="same_kind"):
+    if array.shape != column.shape or not fits_losslessly(array, column.dtype):
         raise ValueError(
             f"{name}: expected shape {column.shape} and dtype {column.dtype}, as at the first step, got {array.shape} and {array.dtype}."
         )

@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import os
+import threading
 import uuid
 from collections import namedtuple
 from functools import partial
@@ -332,6 +333,22 @@ def test_one_environment_for_all_columns_is_copied_and_each_has_its_own_random_n
         batches, _, columns = run_with_update(kind, env)
         assert columns == list(range(B))
         assert len(np.unique(batches[2].env.observation[:, :, 3])) == 6 * B
+
+
+def test_an_environment_that_cannot_be_copied_is_refused_with_what_to_give_instead():
+    class Locked(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            self.lock = threading.Lock()
+
+    sampler = make_sampler("serial", env={})
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(TypeError, match="Locked cannot be copied .*lock.*: give a function without arguments that makes one instead"):
+        sampler.update_envs(Locked())
+    sampler.obtain_samples(0)
+    sampler.update_envs(Locked)
+    sampler.obtain_samples(1)
+    sampler.shutdown()
 
 
 @one_of_each

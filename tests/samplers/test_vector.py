@@ -491,6 +491,58 @@ def test_what_is_wrong_with_a_step_of_a_vector_is_told_with_environments_and_ste
     sampler.shutdown()
 
 
+class SeeingTrajInfo(TrajInfo):
+    """Sees every step, so that episodes are not finished all at once."""
+
+    def step(self, *args):
+        super().step(*args)
+
+
+@pytest.mark.parametrize("traj_info", [TrajInfo, SeeingTrajInfo])
+def test_a_vector_that_truncates_more_often_than_its_horizon_allows_is_told_so(traj_info):
+    class Hasty(BadVector):
+        truncates_only_at_horizon, horizon = True, 1000
+
+    wrong = dict(truncated=np.array([False, True]))
+    sampler = make_sampler("serial", VectorEnvs(Hasty), dict(wrong), T=30, B=2, eval_n_envs=0, decorrelation=0, TrajInfoCls=traj_info)
+    sampler.initialize(RecordingAgent(), seed=0)
+    with pytest.raises(ValueError, match="Environment 1 was truncated more than 1 time in a batch.*let it say False"):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+@pytest.mark.parametrize("later, stored", [(np.array([300, 1]), None), (np.array([3, 1]), [3, 1]), (np.array([3.0, 1.5]), None)])
+def test_infos_of_a_vector_keep_their_values_or_are_named(later, stored):
+    class Telling(BadVector):
+        def step_into(self, actions, observation_out):
+            step = super().step_into(actions, observation_out)
+            return step._replace(infos=Infos(later if self.t > 5 else np.zeros(2, np.int8)))
+
+    Infos = namedtuple("Infos", "x")
+    sampler = make_sampler("serial", VectorEnvs(Telling), {}, T=8, B=2, eval_n_envs=0, decorrelation=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    if stored is None:
+        with pytest.raises(ValueError, match="infos: expected shape .* and dtype int8, as at the first step, got .* and"):
+            sampler.obtain_samples(0)
+    else:
+        np.testing.assert_array_equal(sampler.obtain_samples(0)[0].env.env_info.x[-1], stored)
+    sampler.shutdown()
+
+
+def test_a_vector_that_cannot_be_used_is_closed():
+    class Failing(gymnasium.vector.SyncVectorEnv):
+        def step(self, actions):
+            raise ZeroDivisionError("planned failure")
+
+        def close_extras(self, **kwargs):
+            closed.append(self)
+
+    closed = []
+    with pytest.raises(ZeroDivisionError, match="planned failure"):
+        VectorEnvs(lambda num_envs: Failing([GymCounting] * num_envs))(2)
+    assert len(closed) == 1
+
+
 def test_a_vector_that_resets_in_the_same_step_must_return_the_last_observation():
     class Forgetful(BadVector):
         autoreset_mode = "SameStep"

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from rlpyt.envs.env_update import copied
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.sampler import Sampler, origin, play
-from rlpyt.samplers.episodic.workers import Worker, copied, for_worker, is_parameters
+from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.utils.seed import all_parts
 
 

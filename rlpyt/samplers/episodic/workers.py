@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +20,7 @@ import numpy as np
 
 from rlpyt.envs.adapters import InPlaceEnvironment, as_in_place, from_dict
 from rlpyt.envs.base import NotRestored, close_env
-from rlpyt.envs.env_update import EnvUpdate, apply_env_update
+from rlpyt.envs.env_update import apply_env_update, copied
 from rlpyt.envs.specs import EnvSpec, checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
@@ -680,22 +678,3 @@ def for_worker(agent_update: Any, cpu: bool = False) -> Any:
         cpu: if the agent's models are on another device, copy them to the CPU.
     """
     return OptionalMethods(as_policy(agent_update)).copy_for_worker(cpu)
-
-
-def copied(env_update: Any) -> Any:
-    """Return a copy of an update that holds an environment. A function or class that makes environments is returned unchanged.
-
-    Raises:
-        TypeError: the update cannot be copied.
-    """
-    if isinstance(env_update, type) or (callable(env_update) and not isinstance(env_update, EnvUpdate)):
-        return env_update
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ExistingEnvUpdate warns of pickling for another process.
-            return copy.deepcopy(env_update)
-    except Exception as error:
-        raise TypeError(
-            f"{type(env_update).__name__} cannot be copied ({error}), but each worker needs separate environments: give a function without "
-            "arguments that makes one instead."
-        ) from error

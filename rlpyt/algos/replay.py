@@ -481,7 +481,8 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         initial_optim_state_dict: state of the optimizers to start from, see `optim_state_dict`. It contains their settings, which count.
         clip_grad_norm: largest norm of the gradient.
         n_step_return: n, number of rewards summed before bootstrapping from the target network.
-        updates_per_sync: gradient updates between two transfers of parameters to an asynchronous sampler.
+        updates_per_sync: gradient updates between two transfers of parameters to an asynchronous sampler. Synchronous runners ignore it:
+            `replay_ratio` sets their updates.
         ReplayBufferCls: class of the replay buffer; None chooses one by the observation, see `initialize_replay_buffer`.
         lr_schedule: how the learning rates of all optimizers change: "constant", "linear" (to 0), "cosine" (to 0), or a function of the
             progress (0 to 1, in the sampler's iterations) that returns the factor of the initial rate. None: they do not change.

@@ -19,14 +19,13 @@ from rlpyt.samplers.actors import MANY, BatchActor, EvalActor, EveryStep, Remote
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
 from rlpyt.samplers.ready import ReadyActors, fill_as_ready
-from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
+from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault, too_many_truncations
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.text import plural
 
 __all__ = [
     "BaseCollector",
@@ -56,7 +55,8 @@ class TrainingCollector(ResumableCollector):
     `samples_np` may alternate between several batches; the collector looks up each of them once.
 
     An episode as the agent sees it ends with ``done``; the environment is reset, and its TrajInfo finished, with
-    ``env_info.traj_done`` (with ``done`` where there is no such field).
+    ``env_info.traj_done`` (with ``done`` where there is no such field). If a trajectory ends without ``done``, the agent's episode is
+    recorded as truncated there, since the next observation is of another one.
 
     If `mid_batch_reset`, an environment is reset as soon as its trajectory ends. Otherwise it is idle after ``done`` until the batch is
     full: the rest of its column holds zeros, with ``done`` True. Between batches it is then reset. If its trajectory has not ended, it
@@ -209,7 +209,10 @@ class TrainingCollector(ResumableCollector):
         """Store the observations that end episodes, finish TrajInfos, and reset environments or stop them."""
         for b in ended:
             done, is_over = row.done[b], row.traj_done[b]
-            if row.env_timeout is not None and row.env_timeout[b] and done:
+            is_cut = is_over and not done  # The environment is reset without having said done, which a time limit explains.
+            if is_cut:
+                row.done[b] = done = True
+            if is_cut or (row.env_timeout is not None and row.env_timeout[b] and done):
                 row.timeout[b] = True
                 self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
             else:
@@ -228,10 +231,7 @@ class TrainingCollector(ResumableCollector):
             try:
                 slots[counts[b], b] = row.next_observation[b]
             except IndexError:
-                raise ValueError(
-                    f"Environment {self._calls.env_ranks[b]} was truncated more than {plural(counts[b], 'time')} in a batch. It says "
-                    "truncates_only_at_horizon=True, and its horizon allows no more: let it say False."
-                ) from None
+                raise too_many_truncations(self._calls.env_ranks[b], counts[b]) from None
         counts[b] += 1
 
     def _stop(self, b: int, t: int, is_over: bool) -> None:
@@ -369,7 +369,8 @@ class EvalCollector(BaseEvalCollector):
             if "action" not in self.examples:
                 self.examples = self._agent_examples(observations[0], itr)
             agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
-            examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
+            observation = self.examples.get("observation", observations[0])  # A reset may return another dtype than steps do.
+            examples = dict(observation=observation, action=self.examples["action"], agent_info=agent_info)
             buffer_ = build_step_buffer_np(examples, B, share_memory=False)
         row = StepRow(env_rows(buffer_.observation, B), buffer_.reward, buffer_.done)
         for observation_out, observation in zip(row.observations, observations):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -178,7 +179,7 @@ class DecorrelatingStartCollector(BaseCollector):
             for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
                 action = allowed_action(env.action_space, env.action_space.sample(), observation)
                 before = buffer_func(observation, np.copy)
-                calls.step([(b, calls.steps[b])], {b: action}, row, when, outcomes.append)
+                calls.step([(b, calls.steps[b])], {b: buffer_func(action, copy.copy)}, row, when, outcomes.append)
                 _, reward, done, env_info = outcomes.pop()
                 traj_infos[b].step(before, action, reward, done, None, env_info)
                 if field_of(env_info, "traj_done", done):

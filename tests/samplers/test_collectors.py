@@ -8,6 +8,7 @@ from envs import CountingEnv
 from tiers import processes
 
 from rlpyt.samplers.collections import TrajInfo
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
 
 
@@ -221,3 +222,74 @@ def test_initializing_again_closes_the_environments_of_before():
     sampler.initialize(RecordingAgent(), seed=0)
     sampler.shutdown()
     assert len(closed) == 2 * (1 + 2)
+
+
+def test_decorrelation_records_the_action_that_it_chose_not_what_an_environment_made_of_it():
+    class Doubling(CountingEnv):
+        def step(self, action):
+            chosen.append(action.copy())
+            action *= 2
+            return super().step(action)
+
+    chosen = []
+    sampler = SerialSampler(Doubling, dict(n_actions=0, episode_length=50), batch_T=4, batch_B=1, max_decorrelation_steps=20)
+    sampler.initialize(VectorAgent(), seed=0)
+    assert len(chosen) > 2
+    np.testing.assert_array_equal(sampler.agent_inputs.prev_action[0], chosen[-1])
+    sampler.shutdown()
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+@pytest.mark.parametrize("stopped_by", [KeyboardInterrupt, ZeroDivisionError])
+def test_after_a_batch_that_was_cut_short_all_environments_begin_a_new_episode(stopped_by, wait_reset):
+    """A notebook goes on with a sampler after Ctrl-C."""
+
+    class Stopping(CountingEnv):
+        n_left = 10
+
+        def step(self, action):
+            type(self).n_left -= 1
+            if not self.n_left:
+                raise stopped_by
+            return super().step(action)
+
+    CollectorCls = CpuWaitResetCollector if wait_reset else CpuResetCollector
+    sampler = SerialSampler(Stopping, dict(episode_length=7), batch_T=4, batch_B=1, max_decorrelation_steps=0, CollectorCls=CollectorCls)
+    sampler.initialize(RecordingAgent(), seed=0)
+    Stopping.n_left = 7  # In the third step of the second batch.
+    sampler.obtain_samples(0)
+    with pytest.raises(stopped_by):
+        sampler.obtain_samples(1)
+    assert not sampler.take_restarted()
+    batches, completed = [], []
+    for itr in (1, 2):
+        samples, infos = sampler.obtain_samples(itr)
+        batches.append(samples.env.observation[:, 0, 2].tolist())
+        completed += infos
+        assert sampler.take_restarted() == [0] * (itr == 1)
+    assert batches[0] == [0, 1, 2, 3] and batches[1][:3] == [4, 5, 6]
+    assert [info.Length for info in completed] == [7]
+    sampler.shutdown()
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
+def test_a_trajectory_that_ends_without_done_is_truncated(kind, wait_reset):
+    """The next observation is of another episode, from which nothing may bootstrap, and of which the agent must not remember this one."""
+    env = dict(episode_length=[3, 2])
+    for batch in collect(kind, EnvCls=UndoneEnv, env=env, decorrelation=0, wait_reset=wait_reset).batches:
+        steps, over = batch.env.observation[..., 2], batch.env.env_info.traj_done.astype(bool)
+        assert over.any() and batch.env.done[over].all() and batch.env.timeout[over].all()
+        assert not batch.env.done[~over].any() or wait_reset
+        for b in range(over.shape[1]):
+            ends = batch.final_observation[: over[:, b].sum(), b]
+            np.testing.assert_array_equal(ends[:, 2], steps[over[:, b], b] + 1)
+        if not wait_reset:
+            np.testing.assert_array_equal(batch.agent.agent_info.prev_action[1:][over[:-1]], 0)
+
+
+class UndoneEnv(CountingEnv):
+    """Says that the trajectory is over, but not that it is done."""
+
+    def step(self, action):
+        return super().step(action)._replace(done=False)

@@ -6,9 +6,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from agents_for_tests import RecordingAgent
 from collecting import KINDS, ONE_OF_EACH, assert_same, assert_signals_are_empty, collect, kinds, make_agent, make_sampler
-from envs import CountingEnv, SlowEnv
+from envs import CountingEnv, EnvFailure, FailingEnv, SlowEnv
 from tiers import processes, thinned
 
 from rlpyt.samplers.collectors import episodes_per_env
@@ -236,3 +237,42 @@ def test_memory_does_not_grow_with_the_step_limit(kind):
 def test_episodes_are_shared_out_evenly():
     assert episodes_per_env(None, 3) is None
     assert episodes_per_env(7, 3) == [3, 2, 2] and episodes_per_env(2, 3) == [1, 1, 0] and episodes_per_env(6, 3) == [2, 2, 2]
+
+
+class FirstOf(CountingEnv):
+    """Its first observation of an episode has another dtype than the others."""
+
+    def __init__(self, dtype="float32", **kwargs):
+        super().__init__(**kwargs)
+        self.dtype = dtype
+
+    def reset(self):
+        super().reset()
+        return np.zeros(4, self.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "float16", "bool"])
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+def test_the_agent_is_evaluated_on_observations_of_the_dtype_that_it_is_trained_on(kind, dtype):
+    agent = DtypeAgent()
+    sampler = make_sampler(kind, EnvCls=FirstOf, env=dict(dtype=dtype), T=4, B=4, eval_n_envs=2, eval_max_steps=20, decorrelation=0)
+    sampler.initialize(agent, affinity=KINDS[kind].affinity, seed=0)
+    sampler.obtain_samples(0)
+    assert len(sampler.evaluate_agent(0)) == 4
+    sampler.shutdown()
+
+
+class DtypeAgent(RecordingAgent):
+    def step(self, observation, prev_action, prev_reward):
+        assert observation.dtype == torch.float32
+        return super().step(observation, prev_action, prev_reward)
+
+
+def test_an_error_in_an_evaluation_names_the_environment_by_its_number_in_all_ranks():
+    env = dict(fail_in="step", fail_at=3)
+    sampler = make_sampler("serial", env={}, eval_EnvCls=FailingEnv, eval_env_kwargs=env, eval_n_envs=2, eval_max_steps=20)
+    sampler.initialize(RecordingAgent(), seed=0, rank=1, world_size=2)
+    with pytest.raises(EnvFailure) as info:
+        sampler.evaluate_agent(0)
+    assert "environment 2, step 2 of the evaluation" in "".join(info.value.__notes__)
+    sampler.shutdown()

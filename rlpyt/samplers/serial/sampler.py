@@ -31,6 +31,7 @@ class SerialSampler(BaseSampler):
 
     collector: Any = None
     eval_collector: Any = None
+    _is_cut_short = False  # Whether the last batch ended by an error or a signal.
     agent_inputs: AgentInputs
     traj_infos: list
 
@@ -76,7 +77,7 @@ class SerialSampler(BaseSampler):
         self._check_acts_as_ready(self.batch_spec.B)
         if pays_at_once(self.TrajInfoCls, self.batch_spec.B, self.batch_spec.T):
             load_compiled()
-        self._envs = []  # A new list: this may be a copy of another sampler.
+        self._envs, self._is_cut_short = [], False  # A new list: this may be a copy of another sampler.
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,
@@ -100,7 +101,7 @@ class SerialSampler(BaseSampler):
                 max_trajectories=self.eval_max_trajectories,
             )
             self.eval_collector.stop = self.stop
-            self.eval_collector.examples = self._examples
+            self.eval_collector.examples, self.eval_collector.env_ranks = self._examples, list(eval_ranks)
         self.agent_inputs, self.traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()
 
@@ -110,11 +111,17 @@ class SerialSampler(BaseSampler):
             self.collector.samples_np = self.samples_np
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
-        """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
+        """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it.
+
+        After a batch that an error or a signal has cut short, all environments begin a new episode: their steps in it are lost.
+        """
         self._check_running()
-        self.itr = itr
+        if self._is_cut_short:
+            self._add_restarted(self.collector.load_state_dict(None, self.agent_inputs, self.traj_infos, itr))
+        self.itr, self._is_cut_short = itr, True
         self.collector.reset_if_needed(self.agent_inputs)
         self.agent_inputs, self.traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self.traj_infos, itr)
+        self._is_cut_short = False
         return self.samples_pyt, completed
 
     def evaluate_agent(self, itr: int) -> list:

@@ -71,8 +71,8 @@ SYNC_BUFFERS = next(
 )
 
 
-# Methods of `BaseAgent` that do what a class attribute says. A mixin that declares the attribute stands for them: they come before those of
-# the classes behind the mixin.
+# Methods of `BaseAgent` that do what a class attribute says. In ``class A(Mixin, Theirs)``, where Mixin declares the attribute and Theirs
+# defines such a method for another one, Python would call the method of Theirs. So A gets that of `BaseAgent`.
 BY_DECLARATION = {
     "model_arguments": ("make_env_to_model_kwargs",),
     "MemoryCls": ("reset", "reset_one", "advance_rnn_state", "get_alt", "toggle_alt"),

@@ -197,7 +197,7 @@ class AgentPolicy:
 
     def sampling_state(self) -> dict:
         """Return the memory of the episodes in progress: arrays, and plain data and tensors of the agent."""
-        memory = dict(prev_action=buffer_leaves(self._prev_action), prev_reward=self._prev_reward.copy())
+        memory = dict(prev_action=[leaf.copy() for leaf in buffer_leaves(self._prev_action)], prev_reward=self._prev_reward.copy())
         return dict(memory, agent=self.agent.sampling_state())
 
     def set_sampling_state(self, state: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Iterable, Sequence
@@ -90,7 +91,8 @@ def optimizer_state(optimizer: Any) -> dict[str, Any]:
 def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
     """Load a state that any implementation of the optimizer saved. `optimizer` keeps its implementation.
 
-    The state of a scalar parameter may have the shape `[1]`, as in the original rlpyt.
+    The state of a scalar parameter may have the shape `[1]`, as in the original rlpyt. The optimizer gets copies, so that its steps leave
+    `state_dict` as it is.
     """
     check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
@@ -100,7 +102,7 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
         for group, rate in zip(groups, [group["lr"] for group in optimizer.param_groups]):
             if isinstance(rate, torch.Tensor):
                 group["lr"] = torch.full_like(rate, group["lr"])
-    optimizer.load_state_dict({**state_dict, "param_groups": groups})
+    optimizer.load_state_dict({**state_dict, "state": copy.deepcopy(state_dict["state"]), "param_groups": groups})
     for saved in [saved for parameter, saved in optimizer.state.items() if parameter.dim() == 0]:
         saved.update({name: value.squeeze() for name, value in saved.items() if isinstance(value, torch.Tensor)})
 

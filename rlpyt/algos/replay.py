@@ -204,7 +204,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.mid_batch_reset = mid_batch_reset
         self.world_size = world_size
         self.sampler_bs = batch_spec.size
-        self.update_counter = 0
+        self.update_counter = self._first_itr_with_replay = 0
         self._graphed_update = None
         self._replay_watch = Stopwatch()
         self._copied: deque = deque(maxlen=2)  # Events recorded after copying the latest batches to an accelerator.

@@ -49,7 +49,7 @@ class RunningMeanStdModel(torch.nn.Module):
         self.exact_mean.add_(delta * (n / count))
         self.count.add_(n)
         self.mean.copy_(self.exact_mean)
-        self.var.copy_(self.exact_var)
+        self.var.copy_(torch.where(self.count > 0, self.exact_var, 1))
 
     def normalize(self, x: torch.Tensor, clip: float | None = None, var_clip: float | None = None) -> torch.Tensor:
         """(x - mean) / std, limited to [-clip,clip], with the variance at least var_clip, which should be positive: x may be constant."""

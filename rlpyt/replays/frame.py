@@ -49,7 +49,8 @@ class Stack:
     def check(self, parts: np.ndarray, starts: np.ndarray, written: int) -> None:
         """Check that appended parts [n,B,C,H,W] will be read back unchanged.
 
-        Each is compared with the previous one, until one differs. That one tells stacks of frames from other images.
+        Each observation is compared with the one before it, until the first pair that differs. That pair must be moved on by one frame.
+        Equal pairs tell nothing.
 
         Args:
             starts: [n,B], bool: where episodes start.

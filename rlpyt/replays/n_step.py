@@ -364,7 +364,12 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             ValueError: no sample is valid yet.
         """
         for _ in range(_N_TRIES):
-            draw = self.draw_batch(*size)
+            try:
+                draw = self.draw_batch(*size)
+            except ValueError:
+                if not self.async_:
+                    raise
+                break  # A writer may have claimed the memory of all steps that were valid. Below, it has written others.
             batch = self.gather_batch(draw)
             if self.draw_is_intact(draw):
                 return batch, draw

@@ -218,3 +218,15 @@ def test_an_agent_sees_dictionaries_as_it_would_in_an_environment_of_rlpyt():
         action, info = policy.get_action(value)
         expected_action, expected_info = oracle.get_action(expected)
         assert str(info) == str(expected_info) and str(action) == str(env.action_space.revert(expected_action))
+
+
+def test_the_saved_memory_of_episodes_in_progress_is_a_copy():
+    policy = AgentPolicy(RecordingAgent())
+    policy.prepare(CountingEnv())
+    policy.reset([True, True])
+    policy.get_actions(np.ones((2, 4), np.float32))
+    policy._prev_action[:] = 2
+    saved = policy.sampling_state()
+    policy.reset([True, False])
+    np.testing.assert_array_equal(policy._prev_action, [0, 2])
+    np.testing.assert_array_equal(saved["prev_action"][0], [2, 2])

@@ -192,3 +192,23 @@ def test_no_gradient_is_left():
     set_grads(groups, 0)
     zero_grads([torch.optim.SGD(group, lr=0.1) for group in groups])
     assert all(p.grad is None for group in groups for p in group)
+
+
+def test_steps_leave_the_state_that_was_loaded_as_it_is():
+    """One snapshot may begin several runs."""
+
+    def stepped(state=None):
+        optimizer = make_optimizer(torch.optim.Adam, parameters(), 0.1)
+        if state is not None:
+            load_optimizer_state(optimizer, state)
+        for _ in range(3):
+            zero_grads([optimizer])
+            sum((p**3).sum() for p in optimizer.param_groups[0]["params"]).backward()
+            step_all([optimizer])
+        return optimizer
+
+    state = stepped().state_dict()
+    before = copy.deepcopy(state)
+    results = [stepped(state).param_groups[0]["params"] for _ in range(2)]
+    torch.testing.assert_close(state, before, rtol=0, atol=0)
+    torch.testing.assert_close(*results, rtol=0, atol=0)

@@ -35,6 +35,16 @@ def test_nothing_seen_yet_normalizes_nothing():
     assert torch.equal(RunningMeanStdModel((3,)).normalize(x), x)
 
 
+def test_an_empty_batch_changes_nothing():
+    x, rms = torch.randn(5, 3), RunningMeanStdModel((3,))
+    rms.update(x[:0])
+    assert torch.equal(rms.normalize(x), x)
+    rms.update(x)
+    before = {name: each.clone() for name, each in rms.state_dict().items()}
+    rms.update(x[:0])
+    torch.testing.assert_close(dict(rms.state_dict()), before, rtol=0, atol=0)
+
+
 def test_a_large_count_still_grows():
     rms = RunningMeanStdModel((1,))
     rms.count.fill_(2**25)

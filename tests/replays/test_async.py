@@ -6,6 +6,7 @@ import queue
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from types import SimpleNamespace
@@ -334,6 +335,28 @@ def test_nothing_torn_or_stale_is_read_while_others_write(name):
     check_sample(buffer)
     buffer.append_samples(3)
     assert buffer.ring.written == buffer.ring.claimed == written + 3
+
+
+def test_a_reader_waits_for_a_writer_that_overwrites_all_that_could_be_drawn():
+    """A batch of the sampler may be nearly as long as the memory."""
+    buffer, claimed, may_write = build("AsyncUniformReplayBuffer"), threading.Event(), threading.Event()
+    write, n = buffer._write, buffer.T - 1
+
+    def slow_write(samples, n):
+        claimed.set()
+        assert may_write.wait(TIMEOUT)
+        write(samples, n)
+
+    buffer._write = slow_write
+    writer = threading.Thread(target=buffer.append_samples, args=(n,), daemon=True)
+    writer.start()
+    assert claimed.wait(TIMEOUT)
+    with pytest.raises(ValueError, match="Nothing to replay yet"):
+        buffer.draw_batch(4)
+    threading.Timer(0.2, may_write.set).start()
+    check_sample(buffer)
+    writer.join(TIMEOUT)
+    assert not writer.is_alive()
 
 
 def _append_once(buffer, n):

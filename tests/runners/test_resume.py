@@ -73,6 +73,7 @@ CASES = {
     "sac_lstm": ("pendulum_without_velocities", "sac_lstm", few_sequences),
     "td3_lstm": ("pendulum_without_velocities", "td3_lstm", few_sequences),
     "dqn_box2d": ("lunarlander", "dqn", dict(algo=small_replay)),
+    "ppo_adaptive": ("cartpole", "ppo", dict(algo=dict(epochs=3, lr_schedule="adaptive", desired_kl=1e-3, normalize_reward=True))),
     "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 
@@ -148,6 +149,20 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     assert resumed.first_itr * resumed.itr_batch_size == 12 * max(16, resumed.itr_batch_size)
     torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_adaptive", "r2d1"]))
+def test_an_algorithm_and_an_agent_that_have_trained_before_train_like_new_ones(case, tmp_path):
+    expected = run(case, tmp_path / "new", False, n_units=12)
+    used = run(case, tmp_path / "before", False, n_units=12)
+    if hasattr(used.algo, "start_with_empty_replay"):
+        used.algo.start_with_empty_replay(10**6)  # As if that run had been resumed so.
+    again = make(case, False, n_units=12)
+    again.algo, again.agent = used.algo, used.agent
+    with logger_context(str(tmp_path / "again"), 0, "test"):
+        again.train()
+    torch.testing.assert_close(final(again), final(expected), rtol=0, atol=0, equal_nan=True)
+    assert rows(tmp_path / "again") == rows(tmp_path / "new")
 
 
 @processes

@@ -26,6 +26,7 @@ OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 # Settings of Munchausen reinforcement learning; its source defines it for Q-values and quantiles at single steps.
 MUNCHAUSEN = ("munchausen", "munchausen_alpha", "munchausen_temperature", "munchausen_min")
 TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
+LEAST_PRIORITY = 1e-6  # ε of Schaul et al. 2016, so that a step without error is drawn again.
 
 
 class DQN(OffPolicyAlgorithm):
@@ -42,7 +43,7 @@ class DQN(OffPolicyAlgorithm):
         eps_steps: environment step, counted from 0, at which the agent's epsilon reaches its final value; epsilon begins to fall at
             `min_steps_learn`.
         double_dqn: the network, not the target network, chooses the action whose target value is used.
-        prioritized_replay: replay in proportion to priorities, which are the latest absolute TD errors.
+        prioritized_replay: replay in proportion to priorities, which are the latest absolute TD errors, at least `LEAST_PRIORITY`.
         pri_alpha: exponent of priorities.
         pri_beta_init, pri_beta_final: first and last exponent of the importance sampling weights.
         pri_beta_steps: environment step, counted from 0, at which the exponent is final; it begins to change at `min_steps_learn`.
@@ -172,7 +173,7 @@ class DQN(OffPolicyAlgorithm):
         loss, td_abs_errors = self.loss(batch)
         grad_norm = self.descend(loss)
         opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::TD_ERROR_STRIDE])
-        return opt_info, td_abs_errors if self.prioritized_replay else None
+        return opt_info, td_abs_errors.clamp(min=LEAST_PRIORITY) if self.prioritized_replay else None
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.dqn.dqn import DQN, LEAST_PRIORITY, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.hyperparameters import Needs
 from rlpyt.algos.sequences import OF_SEQUENCES, SEQUENCE_BUFFERS, SamplesToBufferRnn, Sequences, agent_inputs, as_model_state
 from rlpyt.returns import discount_return_n_step, valid_from_done, valid_steps
@@ -149,6 +149,10 @@ class R2D1(DQN):
     # -----------------------------------------------------------------------------------------------------------------
     # Replay
     # -----------------------------------------------------------------------------------------------------------------
+    def _prepare(self, *args: Any, **kwargs: Any) -> None:
+        super()._prepare(*args, **kwargs)
+        self._idle_itrs = 0
+
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Add the settings of input priorities."""
         kwargs = super().replay_kwargs(batch_spec)
@@ -193,11 +197,12 @@ class R2D1(DQN):
         return torch.where(valid.any(dim=0), self._mixed(abs_errors, valid), self.default_priority)
 
     def _mixed(self, abs_errors: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over valid errors [T,B]; 0 for columns without any."""
+        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over valid errors [T,B], at least `LEAST_PRIORITY`; 0 for columns without any."""
         abs_errors = abs_errors * valid
         if not len(abs_errors):
             return abs_errors.sum(dim=0)
-        return self.pri_eta * abs_errors.amax(dim=0) + (1 - self.pri_eta) * mean_of_valid(abs_errors, valid, dim=0)
+        mixed = self.pri_eta * abs_errors.amax(dim=0) + (1 - self.pri_eta) * mean_of_valid(abs_errors, valid, dim=0)
+        return torch.where(valid.any(dim=0), mixed.clamp(min=LEAST_PRIORITY), mixed)
 
     # -----------------------------------------------------------------------------------------------------------------
     # Learning

@@ -53,7 +53,7 @@ class A2C(OnPolicyAlgorithm):
         return_, advantage, valid = self.process_returns(samples)
         inputs = LossInputs(
             agent_inputs=self.agent_inputs(samples),
-            init_rnn_state=samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None,  # [B,N,H]
+            init_rnn_state=self.init_rnn_state(samples),
             action=samples.agent.action,
             return_=return_,
             advantage=advantage,

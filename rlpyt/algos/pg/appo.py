@@ -50,7 +50,7 @@ class Appo(PPO):
         """Return what all minibatches of a batch [T,B] are parts of; see `PPO.loss_inputs`."""
         if self.policy_lag == 0:
             return super().loss_inputs(samples)
-        init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None  # [B,N,H]
+        init_rnn_state = self.init_rnn_state(samples)
         agent_inputs, init_rnn_state, action, lagging = self.to_device(
             (self.agent_inputs(samples), init_rnn_state, samples.agent.action, self.for_returns(samples))
         )

@@ -119,7 +119,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset
         self.world_size, self.rank = world_size, rank
-        self.policy_lag = 0
+        self.policy_lag = self.update_counter = 0
         self._batch_size = batch_spec.size
         self.prepare_models()
         parameters = agent.parameters()
@@ -272,6 +272,10 @@ class PolicyGradientAlgo(RlAlgorithm):
             prev_action = null_after_done(prev_action, env.done, self.agent.env_spaces.action.null_value())
             prev_reward = null_after_done(prev_reward, env.done)
         return AgentInputs(env.observation, prev_action, prev_reward)
+
+    def init_rnn_state(self, samples: Any) -> Any:
+        """Return the recurrent states [B,N,H] before the first step of a batch; None if the agent is not recurrent."""
+        return samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None
 
     def update_obs_rms(self, samples: Any) -> None:
         """Add the observations of this batch to the statistics of an agent that normalizes them.

@@ -45,7 +45,7 @@ class Impala(A2C):
             return super().loss_inputs(samples)
         inputs = LossInputs(
             agent_inputs=self.agent_inputs(samples),
-            init_rnn_state=samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None,  # [B,N,H]
+            init_rnn_state=self.init_rnn_state(samples),
             action=samples.agent.action,
             return_=None,
             advantage=None,

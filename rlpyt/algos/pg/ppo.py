@@ -194,7 +194,7 @@ class PPO(OnPolicyAlgorithm):
             valid=valid,
             old_dist_info=samples.agent.agent_info.dist_info,
         )
-        init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None  # [B,N,H]
+        init_rnn_state = self.init_rnn_state(samples)
         old_value = samples.agent.agent_info.value if self.clip_value_loss else None
         return *self.to_device((inputs, init_rnn_state, old_value)), valid
 
@@ -293,12 +293,12 @@ class PPO(OnPolicyAlgorithm):
 
         The indexes of a recurrent agent count environments; a sequence that begins with a blank row has no valid steps. Otherwise they
         count steps in the flattened [T*B]. With a mask `valid` [T,B], only valid steps are drawn. Each epoch has exactly `minibatches`, on
-        every rank, so that no rank waits for another. If there are too few valid steps, some are drawn twice. Without a mask, an epoch has
-        as many as fit.
+        every rank, so that no rank waits for another. If there are too few valid steps, some are drawn twice. If there are none, all steps
+        are drawn, which the loss leaves out. Without a mask, an epoch has as many as fit.
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent
-        if valid is not None and is_masked:
+        if valid is not None and is_masked and valid.any():
             choices = self.to_device(valid.flatten().nonzero()[:, 0])
         else:
             choices = torch.arange(B if self.agent.recurrent else T * B, device=device)

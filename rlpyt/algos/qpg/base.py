@@ -275,12 +275,12 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         With `bootstrap_timelimit`, batches have `timeout_n` if final observations may be missing, or if a user's class overrides training
         and may ignore them.
         """
-        marks_timeouts = self.bootstrap_timelimit and field_of(example, "timeout") is not None
         kind = is_frame_stack(example.observation), self.prioritized_replay, async_
-        needs_no_marks = not marks_timeouts or (self._ends_recorded and self._trains_by_ours())
-        if self.sequences is not None or needs_no_marks or kind not in TIME_LIMIT_BUFFERS:
-            return super().default_replay_buffer_cls(example, async_)
-        return TIME_LIMIT_BUFFERS[kind]
+        bootstraps = self.bootstrap_timelimit and field_of(example, "timeout") is not None
+        needs_marks = bootstraps and not (self._ends_recorded and self._trains_by_ours())
+        if needs_marks and self.sequences is None and kind in TIME_LIMIT_BUFFERS:
+            return TIME_LIMIT_BUFFERS[kind]
+        return super().default_replay_buffer_cls(example, async_)
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return [T,B], True where an episode is truncated and its target bootstraps."""

@@ -35,10 +35,17 @@ class TrainedSequences(Sequences):
     states of the networks that they follow. Networks first update their states through the `warmup_T` steps, without gradient. The losses
     are those for transitions, for each of `batch_T` consecutive steps.
 
-    A sequence counts up to the end of an episode. If an episode ends within the `warmup_T` steps, what counts is the next episode from its
-    first step on, behind blank rows, and the states are zeros there. An episode that begins with the sequence, where the stored states are
-    zeros, has no warm-up either in the first half of a batch. Steps whose target would bootstrap from the end of a truncated episode do not
-    count.
+    Of each sequence, the steps of one episode count, up to its end:
+
+    =====================================================  =====================================  ==========================
+    sequence                                               first step that counts                 states before it
+    =====================================================  =====================================  ==========================
+    an episode ends within the `warmup_T` steps            the next episode's, after blank rows   zeros
+    an episode begins with it; first half of the batch     its first one                          zeros, which are stored
+    any other                                              that after the `warmup_T` steps        those after the warm-up
+    =====================================================  =====================================  ==========================
+
+    Steps whose target would bootstrap from the end of a truncated episode do not count.
 
     Algorithms have its arguments as settings, and:
 
@@ -108,11 +115,11 @@ class RecurrentTD3(TD3):
 def first_rows(
     done: torch.Tensor, valid: torch.Tensor | None, warmup_T: int, starts: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return whether training begins with an episode [B], and its first row [B].
+    """Return whether training begins with an episode [B], and its first row [B], by the table of `TrainedSequences`.
 
-    It begins after the last episode that ends within the warm-up, and after blank rows that follow. If only blank rows follow, it begins
-    with the episode that starts the sequence. If no episode ends within the warm-up, it begins after that, or, if an episode starts a
-    sequence of the first half of the batch, with this episode. (In all of them, steps behind the first batch_T might never be trained on.)
+    If only blank rows follow the episode that ends within the warm-up, training begins with the episode that starts the sequence, if one
+    does. In the second half of a batch, an episode that starts a sequence is not trained on from its start: otherwise its steps after the
+    first batch_T might never be trained on.
 
     Args:
         done: [L,B].

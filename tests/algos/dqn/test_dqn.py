@@ -10,9 +10,11 @@ from tiers import learning
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpQrDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN, scaled_log_policy
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
@@ -337,6 +339,24 @@ def test_prioritized_replay_learns_the_absolute_td_errors_it_is_told(n_step_retu
                 expected = latest.get(i * B + b, 3.0) ** 0.6
                 assert tree.priorities[i % tree.T, b] == pytest.approx(expected, rel=1e-6)
     assert len(latest) > 20
+
+
+@pytest.mark.parametrize("make_algo", [DQN, QuantileDQN])
+def test_steps_without_error_keep_a_chance_to_be_replayed(make_algo):
+    """Rewards are 0 at first, and so may be all values: priorities of 0 would be for ever."""
+    agent = MlpDqnAgent() if make_algo is DQN else MlpQrDqnAgent(n_quantiles=5)
+    algo = make_algo(replay_size=64, min_steps_learn=8, batch_size=32, replay_ratio=32, prioritized_replay=True)
+    start(algo, agent, T, B, examples=EXAMPLES)
+    for model in (agent.model, agent.target_model):
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
+    for itr in range(4):
+        samples = batch(itr)
+        algo.optimize_agent(itr, samples._replace(env=samples.env._replace(reward=torch.zeros_like(samples.env.reward))))
+    tree = algo.replay_buffer.priority_tree
+    first, end = tree.window()
+    drawable = tree.priorities.reshape(-1, B)[first:end]
+    assert len(drawable) and (drawable > 0).all() and drawable.min() < 1e-3
 
 
 def test_settings_of_replay_that_cannot_work_are_refused_in_a_sentence(capsys):

@@ -183,6 +183,26 @@ def test_a_batch_with_nothing_to_learn_gives_zeros_and_no_nan():
     assert all(p.grad is None or not p.grad.any() for p in agent.parameters())
 
 
+def test_a_sequence_without_error_keeps_a_chance_to_be_replayed():
+    """Only priorities of sequences with nothing to learn are 0."""
+    algo, agent = make()
+    samples = sequences()
+    has_steps = algo.loss(samples)[2] > 0
+    assert has_steps.any() and not has_steps.all()
+    for model in (agent.model, agent.target_model):
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
+    priorities = algo.loss(samples._replace(return_=torch.zeros_like(samples.return_)))[2]
+    assert torch.equal(priorities > 0, has_steps) and priorities.max() < 1e-3
+    stored = batch(agent, p_done=0.0)
+    info = stored.agent.agent_info
+    nothing = stored._replace(
+        agent=stored.agent._replace(agent_info=info._replace(q=torch.zeros_like(info.q))),
+        env=stored.env._replace(reward=torch.zeros_like(stored.env.reward)),
+    )
+    assert (algo.compute_input_priorities(nothing) > 0).all()
+
+
 def test_a_buffer_that_gives_documented_fields_only_will_do():
     algo, _ = make()
     samples = sequences()

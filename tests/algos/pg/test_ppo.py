@@ -117,6 +117,20 @@ def test_minibatches_are_of_valid_steps_only():
     assert set(idxs.flatten().tolist()) == set(expected)
 
 
+@pytest.mark.parametrize("minibatches", [1, 4])
+@pytest.mark.parametrize("settings", [{}, dict(normalize_advantage=True), dict(clip_value_loss=True, target_kl=0.1)], ids=str)
+def test_a_batch_of_blank_rows_alone_changes_nothing(settings, minibatches):
+    """All environments of a vector may have reached the same time limit in the batch before, which was as long as an episode."""
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=2, minibatches=minibatches, OptimCls=torch.optim.SGD, **settings), agent, T, B)
+    samples = random_samples(agent, T, B)
+    blank = samples.env._replace(valid=torch.zeros(T, B, dtype=torch.bool), done=torch.ones(T, B, dtype=torch.bool))
+    before = [parameter.clone() for parameter in agent.parameters()]
+    opt_info = algo.optimize_agent(0, samples._replace(env=blank))
+    assert len(opt_info.loss) == 2 * minibatches and not any(opt_info.loss)
+    torch.testing.assert_close(list(agent.parameters()), before, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("minibatches", [1, 4, 9])
 def test_a_batch_in_which_all_episodes_end_at_once_is_trained_on(minibatches):
     agent = MlpFfAgent()

@@ -54,9 +54,12 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
         UserWarning: an environment of Gymnasium has info keys that are missing at the first step, and therefore from env_info.
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
-    env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
-    left_out = CompletedEnv(env).watch_info()
+    made: list = []
     try:
+        for _ in range(2):
+            made.append(_steppable(EnvCls(**env_kwargs)))
+        env, twin = made
+        left_out = CompletedEnv(env).watch_info()
         check_spaces(env)
         for plain, advice in ((True, SEED_ADVICE), (True, PAST_ADVICE), (False, "")):
             if advice == PAST_ADVICE:
@@ -68,7 +71,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     except SystemExit as error:
         raise AssertionError(f"The environment called sys.exit({error.code!r}), but an environment never ends the program.") from error
     finally:
-        for each in (env, twin, env):
+        for each in (*made, *made[:1]):
             each.close()
     if left_out:
         warnings.warn(

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import ActionForm, NotRestored
+from rlpyt.envs.base import ActionForm, NotRestored, rescales
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
 from rlpyt.samplers.rows import StepRow, env_rows
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.vector import VectorCalls, VectorColumns
-from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
@@ -103,16 +102,6 @@ class BaseCollector:
         """Return the state of environments and statistics between two batches, as plain data; None where it is unknown."""
         return None
 
-    def _rescales(self, space: Any) -> bool:
-        """Return whether environments get actions in other units than those that the agent chooses."""
-        form = action_form_of(self)
-        if not form.rescale or CompletedSpace(space).rescaling is None:
-            return False
-        rescale = space.rescaling(everywhere=form.rescale is True)
-        chosen = [buffer_func(space.null_value(), lambda x, value=value: np.full_like(x, value)) for value in (0, 1)]
-        rescaled = [rescale(each) for each in chosen]
-        return any((x != y).any() for x, y in zip(buffer_leaves(tuple(chosen)), buffer_leaves(tuple(rescaled))))
-
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """After `start_envs`: continue from what `state_dict` returned after batch `itr`; return the environments that begin a new episode.
 
@@ -159,7 +148,7 @@ class DecorrelatingStartCollector(BaseCollector):
         else:  # Where the action server finds them.
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
-        is_rescaled = self._rescales(self.envs[0].action_space)
+        is_rescaled = rescales(self.envs[0].action_space, action_form_of(self))
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         calls, row = calls_of(self.envs, self.env_ranks), StepRow(env_rows(inputs.observation, B), inputs.prev_reward, np.zeros(B, bool))
         if isinstance(calls, VectorCalls):

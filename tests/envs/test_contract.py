@@ -298,3 +298,22 @@ def test_an_environment_may_be_any_class_derived_from_env():
             return EnvStep(np.asarray(action, np.int32), 0.0, False, EnvInfo())
 
     check_env(Minimal, n_steps=20)
+
+
+def test_the_first_environment_is_closed_if_there_can_be_no_second():
+    class Only(CountingEnv):
+        made: list = []
+        is_closed = False
+
+        def __init__(self):
+            super().__init__()
+            if self.made:
+                raise RuntimeError("there is only one")
+            self.made.append(self)
+
+        def close(self):
+            self.is_closed = True
+
+    with pytest.raises(RuntimeError, match="only one"):
+        check_env(Only)
+    assert Only.made[0].is_closed

@@ -543,6 +543,35 @@ def test_a_vector_that_cannot_be_used_is_closed():
     assert len(closed) == 1
 
 
+@pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
+def test_after_a_batch_that_was_cut_short_all_environments_begin_a_new_episode(mode):
+    class Stopping(BadVector):
+        autoreset_mode = mode
+
+        def reset_into(self, observation_out, which=None):
+            self.t = 0
+            super().reset_into(observation_out, which)
+
+        def step_into(self, actions, observation_out):
+            step = super().step_into(actions, observation_out)
+            if stops.pop():
+                raise KeyboardInterrupt
+            observation_out[...] = self.t
+            return step
+
+    stops = [False] * 6  # Of steps of the example, and of the first batch.
+    sampler = make_sampler("serial", VectorEnvs(Stopping), {}, T=4, B=2, eval_n_envs=0, decorrelation=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    stops[:] = [False] * 8 + [True] + [False] * 6
+    sampler.obtain_samples(0)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.obtain_samples(1)
+    observation = np.concatenate([sampler.obtain_samples(itr)[0].env.observation[:, :, 0].numpy().copy() for itr in (1, 2)])
+    np.testing.assert_array_equal(observation, np.repeat(np.arange(8)[:, None], 2, axis=1))
+    assert sampler.take_restarted() == [0, 1]
+    sampler.shutdown()
+
+
 def test_a_vector_that_resets_in_the_same_step_must_return_the_last_observation():
     class Forgetful(BadVector):
         autoreset_mode = "SameStep"

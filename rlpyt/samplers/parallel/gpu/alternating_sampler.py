@@ -6,7 +6,6 @@ from typing import Any
 
 from rlpyt.samplers.parallel.gpu.action_server import AlternatingActionServer, NoOverlapAlternatingActionServer
 from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
-from rlpyt.types import Agent
 from rlpyt.utils.settings import checked
 
 
@@ -18,6 +17,10 @@ class AlternatingSamplerBase(GpuSamplerBase):
     ``affinity["alternating"]`` the list is for both groups, and its first half for the first group.
 
     A recurrent agent must be made for it (with `AlternatingRecurrentAgentMixin`); a feed-forward one need not.
+
+    Raises:
+        ValueError: `batch_B` is odd. `initialize` also raises it if the agent has only one recurrent state, or if a list of workers for
+            both groups has an odd length.
     """
 
     alternating = True
@@ -27,14 +30,6 @@ class AlternatingSamplerBase(GpuSamplerBase):
         super().__init__(*args, **kwargs)
         if self.batch_B % 2:
             raise ValueError(f"batch_B={self.batch_B} must be even: the alternating sampler steps two groups of environments in turn.")
-
-    def initialize(self, agent: Agent, *args: Any, **kwargs: Any) -> dict:
-        """Like the base class, for an agent that is made for alternating, or has no recurrent state.
-
-        Raises:
-            ValueError: the number of workers is odd, or the agent has only one recurrent state.
-        """
-        return super().initialize(agent, *args, **kwargs)
 
 
 class AlternatingSampler(AlternatingActionServer, AlternatingSamplerBase):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.utils.structures import as_dictionaries, info_as_dictionaries, map_structure, stack
+from rlpyt.utils.structures import as_dictionaries, common_dtype, from_objects, info_as_dictionaries, map_structure, stack
 
 _LAST = ("last_observations",)
 _FIELDS = ("observations", "actions", "rewards", "step_types", "env_infos", "agent_infos")
@@ -151,7 +151,7 @@ class Layout(NamedTuple):
 
     def batch(self, env_spec: Any, arrays: dict[tuple, np.ndarray]) -> EpisodeBatch:
         """Return the content of `arrays` as an EpisodeBatch."""
-        arrays = {path: np.array(array.tolist()) if array.dtype == object else array for path, array in arrays.items()}
+        arrays = {path: from_objects(array) for path, array in arrays.items()}
         infos = [info_as_dictionaries(info) for info in self.episode_infos]
         return EpisodeBatch(
             env_spec=env_spec,
@@ -173,8 +173,7 @@ def _merge(parts: list[dict]) -> dict:
             if shape != merged[path][1]:
                 raise ValueError(f"{'.'.join(map(str, path))} has shape {shape} in one episode and {merged[path][1]} in another.")
             if dtype != merged[path][0]:
-                is_object = object in (dtype, merged[path][0])
-                merged[path] = np.dtype(object) if is_object else np.promote_types(dtype, merged[path][0]), shape
+                merged[path] = common_dtype(dtype, merged[path][0]), shape
     return merged
 
 
@@ -238,7 +237,7 @@ class Episodes:
         i = 0
         for n, episode in enumerate(self.episodes):
             for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
-                arrays[path][n] = x
+                arrays[path][n, ...] = x
             for chunk, b, start, stop in episode.segments:
                 source = leaves.get(id(chunk)) or leaves.setdefault(id(chunk), chunk.leaves())
                 for path, x in source.items():

@@ -141,9 +141,17 @@ def cat(parts: list[Tree]) -> Tree:
     def cat_leaves(*arrays: Any) -> Any:
         if len(arrays) == 1:
             return arrays[0]
-        return sys.modules["torch"].cat(arrays) if is_tensor(arrays[0]) else np.concatenate(arrays)
+        if is_tensor(arrays[0]):
+            return sys.modules["torch"].cat(arrays)
+        return np.concatenate(arrays, dtype=common_dtype(*(array.dtype for array in arrays)))
 
     return tree_map(cat_leaves, *parts)
+
+
+def common_dtype(*dtypes: np.dtype) -> np.dtype:
+    """Return a dtype that holds values of all `dtypes` as they are: that of objects if some are text and others are not."""
+    kinds = {dtype.kind for dtype in dtypes}
+    return np.dtype(object) if len(kinds) > 1 and kinds & {"S", "U"} else np.result_type(*{*dtypes})
 
 
 def stack(trees: list, space: Any = None, name: str = "value", when: str = "at every step") -> Tree:
@@ -171,15 +179,40 @@ def _stack(trees: list, name: str, when: str) -> Tree:
     other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
     if other is not None:
         raise ValueError(f"{name}: expected shape {arrays[0].shape} {when}, got {other}.")
-    return np.stack(arrays)
+    return np.stack(arrays, dtype=common_dtype(*(array.dtype for array in arrays)))
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """Return a value as an array; raise ValueError with its name if its parts differ in length."""
+    """Return a value as an array; raise ValueError with its name if its parts differ in length.
+
+    A list or tuple of text and numbers becomes an array of objects.
+    """
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
+        return from_objects(np.asarray(value, object)) if array.dtype.kind in "SU" and isinstance(value, (list, tuple)) else array
     except ValueError as error:
         raise ValueError(f"{name}: {value!r} is no array: {error}") from None
+
+
+def from_objects(array: np.ndarray) -> np.ndarray:
+    """Return an array of objects as one of numbers or text, unless that changes an entry; other arrays are returned as they are.
+
+    Numbers and text together stay objects: numpy would make text of them all.
+    """
+    if array.dtype != object:
+        return array
+    entries = array.tolist()
+    try:
+        plain = np.array(entries)
+        if plain.dtype.kind not in "biufcSU":
+            return plain
+        objects = np.array(entries, object)
+    except ValueError:  # Lists of different lengths.
+        return array
+    is_kept = plain.astype(object) == objects
+    if plain.dtype.kind in "fc":
+        is_kept |= objects != objects  # NaN, which differs from itself.
+    return plain if np.all(is_kept) else objects
 
 
 def as_numpy(x: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlpyt.envs.specs import StepType
+from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episode, Episodes, Layout, Segment, Steps
 
 
@@ -48,6 +49,32 @@ def test_dtypes_are_widened_over_episodes_and_strings_are_kept():
     assert Episodes(None, episodes).to_batch().env_infos["x"].tolist() == [1, 2, 0.5, 0.25]
     named = Episode([Segment(steps(2, 1, x=text), 0, 0, 2)], np.array(0), {})
     assert Episodes(None, [named]).to_batch().env_infos["x"].dtype.kind == "U"
+
+
+def test_text_and_numbers_of_several_episodes_stay_what_they_are():
+    columns = np.array([[1], [2]]), np.array([["a"], ["b"]]), np.array([[None], [0.5]], object)
+    episodes = [
+        Episode([Segment(steps(2, 1, x=column), 0, 0, 2)], np.array(0), {"name": name}) for column, name in zip(columns, ("a", 1, 2.5))
+    ]
+    batch = Episodes(None, episodes).to_batch()
+    assert batch.env_infos["x"].tolist() == [1, 2, "a", "b", None, 0.5]
+    assert batch.episode_infos_by_episode["name"].tolist() == ["a", 1, 2.5]
+    assert EpisodeBatch.concatenate(*(Episodes(None, [episode]).to_batch() for episode in episodes)) == batch
+
+
+def test_columns_of_objects_become_numbers_or_text_where_no_entry_changes():
+    def column(*entries):
+        infos = np.array([[entry] for entry in entries], object)
+        return (
+            Episodes(None, [Episode([Segment(steps(len(entries), 1, x=infos), 0, 0, len(entries))], np.array(0), {})])
+            .to_batch()
+            .env_infos["x"]
+        )
+
+    assert column(1, 2.5, np.nan).dtype == np.float64 and column(True, False).dtype == bool and column(b"a", b"bc").dtype == "S2"
+    assert column(np.datetime64("2020-01-01"), np.datetime64("2020-01-02")).dtype == "datetime64[D]"
+    for entries in (["1", 1], [b"a\0", b"b"], [2**63 + 1, -1], [None, 1]):
+        assert column(*entries).tolist() == entries
 
 
 def test_layouts_of_other_fields_or_shapes_do_not_merge():

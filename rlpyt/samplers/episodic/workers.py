@@ -33,7 +33,7 @@ from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import RandomState, seed_env
 from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked, complete_signature
-from rlpyt.utils.structures import as_dictionaries, info_as_dictionaries, map_structure, tree_map
+from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, map_structure, tree_map
 
 DEFAULT_N_ENVS = 8
 
@@ -396,7 +396,7 @@ class DefaultWorker(Worker):
             checked_action(result, self.agent, "get_action")
         action, agent_info = result
         return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], tree_map(
-            lambda x: np.asarray(x)[None], info_as_dictionaries(agent_info)
+            lambda x: as_array("agent_info", x)[None], info_as_dictionaries(agent_info)
         )
 
     def _reset_agent(self, columns: list[int]) -> None:

@@ -29,6 +29,7 @@ from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.specs import StepType
+from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.episodic import (
     DefaultWorker,
     FragmentWorker,
@@ -837,6 +838,31 @@ def test_what_an_environment_returns_is_named_if_it_is_not_what_it_should_be(wro
 def test_a_list_of_strings_of_one_length_is_kept():
     env = WrongEnvironment(env_info=[{"x": ["a", "b"]}, {"x": ["c", "de"]}])
     assert worker(DefaultWorker, RandomPolicy(), env).rollout().env_infos["x"].tolist() == [["a", "b"]] + [["c", "de"]] * 3
+
+
+@pytest.mark.parametrize("how", ["worker", "several", "in progress", "rollout"])
+@pytest.mark.parametrize("first, later", [(2.5, "a"), ("a", 3), ("a", True), ((2, "bb"), (1, "a")), (b"a", "b"), ("nan", float("nan"))])
+def test_text_and_numbers_in_one_info_stay_what_they_are(first, later, how):
+    class Policy(RandomPolicy):
+        def get_action(self, observation):
+            return 0, {"x": first}
+
+        def get_actions(self, observations):
+            return np.zeros(len(observations), int), {"x": [first] * len(observations)}
+
+    env = WrongEnvironment(env_info=[{"x": first}, {"x": later}])
+    if how == "in progress":
+        episode = InProgressEpisode(env)
+        for _ in range(4):
+            episode.step(0, {"x": first})
+        batch = episode.to_batch()
+    elif how == "rollout":
+        batch = EpisodeBatch.from_list(env.spec, [rollout(env, Policy())])
+    else:
+        worker_class, args = (DefaultWorker, {}) if how == "worker" else (VecWorker, dict(n_envs=1))
+        batch = worker(worker_class, Policy(), env, **args).rollout()
+    for infos, values in ((batch.env_infos, [first, later, later, later]), (batch.agent_infos, [first] * 4)):
+        assert repr(infos["x"].tolist()) == repr(np.array(values, object).tolist())
 
 
 def test_environments_that_cannot_be_copied_are_to_be_made():

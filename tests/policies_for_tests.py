@@ -166,6 +166,31 @@ class NoisyEnvironment(Environment):
         pass
 
 
+class TellingGym(gymnasium.Env):
+    """Observes text that grows by a letter with each step, alone or in a structure; episodes take four steps."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, kind="text"):
+        text, numbers = spaces.Text(9), spaces.Box(0, 9, (2,))
+        parts = {"words": text, "numbers": numbers}
+        self.kind = kind
+        self.observation_space = {"text": text, "dict": spaces.Dict(parts), "tuple": spaces.Tuple((text, numbers))}[kind]
+
+    def observe(self):
+        text, numbers = "x" * (self.t + 1), np.full(2, self.t, np.float32)
+        return {"text": text, "dict": {"words": text, "numbers": numbers}, "tuple": (text, numbers)}[self.kind]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.observe(), 1.0, self.t == 4, False, {}
+
+
 class NoisyGym(gymnasium.Env):
     """The same for gymnasium: `reset` takes a seed, and ignores it."""
 

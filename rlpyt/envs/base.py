@@ -398,7 +398,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
 
     Raises:
         ValueError: shape, fields or keys differ from those of `out`.
-        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.)
+        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.) So text is not cut.
     """
     if isinstance(out, dict):
         if not isinstance(observation, dict) or observation.keys() != out.keys():
@@ -418,8 +418,9 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
     array = np.asarray(observation)
     if array.shape != out.shape:
         raise ValueError(f"{name}: expected shape {out.shape}, got {array.shape}.")
-    if array.dtype != out.dtype:
-        if not np.can_cast(array.dtype, out.dtype, casting="same_kind"):
+    if array.dtype != out.dtype and out.dtype != object:
+        are_numbers = {array.dtype.kind, out.dtype.kind} <= {*"biufc"}
+        if not np.can_cast(array.dtype, out.dtype, casting="same_kind" if are_numbers else "safe"):
             raise TypeError(f"{name}: expected dtype {out.dtype}, got {array.dtype}, which cannot be cast safely.")
         if dtype_of(observation) is not None:  # Python's own numbers have no dtype to warn about.
             warnings.warn(f"{name}: expected dtype {out.dtype}, got {array.dtype}; it is cast.", stacklevel=3)

@@ -115,6 +115,10 @@ def test_an_observation_that_does_not_fit_names_field_expected_and_got():
         write_observation(np.zeros(4), rows)
     with pytest.raises(ValueError, match=r"expected fields \['a', 'b'\], got fields \['a', 'c'\]"):
         write_observation(dynamic_namedtuple("two", ["a", "c"])(1, 2), rows)
+    with pytest.raises(TypeError, match="observation: expected dtype <U2, got <U3"):
+        write_observation("abc", np.array("ab"))
+    with pytest.raises(TypeError, match=r"observation: expected dtype datetime64\[D\], got datetime64\[h\]"):
+        write_observation(np.datetime64("2020-01-01T05"), np.array("2020-01-01", "datetime64[D]"))
     assert not out.any()
 
 
@@ -128,6 +132,8 @@ def test_a_safe_cast_warns_and_numbers_of_python_do_not():
         warnings.simplefilter("error")
         write_observation(5, batch[1, 2, ...])
         write_observation([0.25, 0.5], out)
+        write_observation(np.array(["a", "abc"]), text := np.empty(2, object))
+    assert text.tolist() == ["a", "abc"]
     assert batch[1, 2] == 5 and out.tolist() == [0.25, 0.5]
 
 

@@ -16,7 +16,7 @@ from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
 from rlpyt.samplers.rows import StepRow
 from rlpyt.utils.array import aligned
-from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
+from rlpyt.utils.structures import as_array, as_dictionaries, from_objects, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
 MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
@@ -177,7 +177,7 @@ class Chunk:
         reward_dtype: dtype of rewards.
 
     Attributes:
-        observation: structure of arrays ``[T+1,B,...]``.
+        observation: structure of arrays ``[T+1,B,...]``; those of text have dtype object.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
         action, env_info, agent_info: columns, allocated at the first value.
@@ -188,7 +188,8 @@ class Chunk:
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
         self.T = T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
         self.B = B
-        self.observation = map_structure(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
+        # Text of any length: an array of characters would cut later observations to the length of the first one.
+        self.observation = map_structure(lambda x: np.empty((T + 1, B, *x.shape), object if x.dtype.kind in "SU" else x.dtype), arrays)
         # Idle columns, too, because the policy may use them.
         map_structure(lambda rows, x: np.copyto(rows[0], x), self.observation, arrays)
         self.reward, self.step_type = np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8)
@@ -234,6 +235,12 @@ class Chunk:
             **dict(_column_leaves(self.env_info, ("env_infos",))),
             **dict(_column_leaves(self.agent_info, ("agent_infos",))),
         }
+
+
+def _as_text(objects: np.ndarray) -> np.ndarray:
+    """Return objects that are all text as an array of characters, and others as they are."""
+    array = from_objects(objects)
+    return array if array.dtype.kind in "SU" else objects
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -314,7 +321,7 @@ class Recorder:
         They begin at aligned addresses: a worker that is resumed is at another row of its chunk than one that went on.
         """
         t = self.t
-        return map_structure(lambda x: aligned(x[t]), self.chunk.observation)
+        return map_structure(lambda x: aligned(x[t] if x.dtype != object else _as_text(x[t])), self.chunk.observation)
 
     def begin(self, b: int, episode_info: dict) -> None:
         """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""

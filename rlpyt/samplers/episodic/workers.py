@@ -33,7 +33,7 @@ from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import RandomState, seed_env
 from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked, complete_signature
-from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, map_structure, tree_map
+from rlpyt.utils.structures import as_array, as_dictionaries, from_objects, info_as_dictionaries, map_structure, tree_map
 
 DEFAULT_N_ENVS = 8
 
@@ -347,7 +347,7 @@ class DefaultWorker(Worker):
             return None
         observation = recorder.last[b] if open_ is None else recorder.inputs[b]
         length, info = (None, {}) if open_ is None else (open_.length, open_.episode_info)
-        observation = map_structure(np.array, observation)
+        observation = map_structure(lambda x: from_objects(np.array(x)), observation)
         observation = as_dictionaries(observation) if hasattr(observation, "_fields") else observation
         try:
             return dict(observation=to_plain(observation), length=length, episode_info=to_plain(info))

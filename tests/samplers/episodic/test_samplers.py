@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from policies_for_tests import (
     RandomPolicy,
     RememberingPolicy,
     ScriptedPolicy,
+    TellingGym,
     factory,
     grid,
     n_different,
@@ -89,6 +91,15 @@ AGENTS = {
     "agent": lambda: RandomAgent(),
     "network": lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[8])),
 }
+
+
+@pytest.mark.parametrize("n_steps", [20, 40_000])
+def test_all_samplers_return_the_same_text(make, n_steps):
+    """Also with batches that are large enough for shared memory, which cannot hold it."""
+    env = partial(TellingGym, "dict")
+    made = [make(SamplerCls, RandomPolicy(3), env, max_episode_length=9, n_workers=2, seed=0) for SamplerCls in SAMPLERS]
+    local, other = (sampler.obtain_samples(0, n_steps, None) for sampler in made)
+    assert local == other and {*local.observations["words"].tolist()} == {"x" * n for n in range(1, 5)}
 
 
 @pytest.mark.parametrize("name", thinned(AGENTS, quick=list(AGENTS)[:2]))

@@ -13,7 +13,18 @@ from agents_for_tests import RecordingAgent, RnnAgent, StructuredAgent
 from envs import CountingEnv, FailingEnv, StructuredGymEnv, WalkGymEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies_for_tests import PATH, NoisyEnvironment, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
+from policies_for_tests import (
+    PATH,
+    NoisyEnvironment,
+    RandomLengthEnv,
+    RandomPolicy,
+    ScriptedPolicy,
+    TellingGym,
+    by_hand,
+    factory,
+    grid,
+    worker,
+)
 from tiers import thinned
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
@@ -865,6 +876,32 @@ def test_text_and_numbers_in_one_info_stay_what_they_are(first, later, how):
         assert repr(infos["x"].tolist()) == repr(np.array(values, object).tolist())
 
 
+@every_worker
+@pytest.mark.parametrize("kind, key", [("text", None), ("dict", "words"), ("tuple", "item_0")])
+def test_text_that_is_longer_than_the_first_one_is_recorded_and_seen_whole(worker_class, kind, key):
+    seen = []
+
+    class Reader(RandomPolicy):
+        def get_action(self, observation):
+            seen.append(text_of(observation))
+            return 0, {}
+
+        def get_actions(self, observations):
+            assert text_of(observations).dtype.kind == "U"
+            seen.append(text_of(observations)[0])
+            return np.zeros(2, int), {}
+
+    def text_of(observation):
+        return observation if kind == "text" else observation["words"] if kind == "dict" else observation[0]
+
+    args = {} if worker_class is DefaultWorker else dict(n_envs=2)
+    batch = worker(worker_class, Reader(), partial(TellingGym, kind), **args).play_episodes(2).to_batch()
+    observations, last = (tree if key is None else tree[key] for tree in (batch.observations, batch.last_observations))
+    assert observations.tolist() == ["x", "xx", "xxx", "xxxx"] * 2 and last.tolist() == ["xxxxx"] * 2
+    assert observations.dtype.kind == last.dtype.kind == "U"
+    assert [str(text) for text in seen] == ["x", "xx", "xxx", "xxxx"] * len(args or [1, 2])
+
+
 def test_environments_that_cannot_be_copied_are_to_be_made():
     class Uncopied(CountingEnv):
         def __deepcopy__(self, memo):
@@ -941,6 +978,7 @@ def played_by_both(make, n_before=3, n_left_out=0):
         (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("LunarLander-v3")),
         (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
         (RandomPolicy, lambda: GridWorldEnv("4x4")),
+        (RandomPolicy, TellingGym),
     ],
 )
 def test_fragments_go_on_from_a_state_in_the_middle_of_episodes(agent, env, T):

@@ -192,8 +192,9 @@ class GymEnvWrapper(Wrapper, Env):
         convert = cast(InfoConverter, self._to_env_info)
 
         def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
+            converted = convert(info, timeout)
             left_out.update(convert.left_out(info or {}))
-            return convert(info, timeout)
+            return converted
 
         self._to_env_info, self._only_timeout = convert_and_watch, None
         return left_out
@@ -303,12 +304,24 @@ class InfoConverter:
         name: name of the namedtuple type; inner types are named ``name_field``.
         tuple_type: makes a namedtuple type, or a schema, from a name and field names.
         has_timeout: whether to add the boolean field ``timeout``; its value is the second argument of a call.
+        path: what errors call the dictionary; None for `name`.
+
+    Raises:
+        ValueError: in a call, a value is not of the form that it has in the example; the message names it.
 
     Attributes:
         constant: the namedtuple for either value of ``timeout``, if there are no other fields; else None.
     """
 
-    def __init__(self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False) -> None:
+    def __init__(
+        self,
+        example: Mapping,
+        name: str = "info",
+        tuple_type: Callable = dynamic_namedtuple,
+        has_timeout: bool = False,
+        path: str | None = None,
+    ) -> None:
+        self._path = path = name if path is None else path
         leaves = {key: value for key, value in example.items() if isinstance(value, Mapping) or _is_numeric(value)}
         self._dropped = dropped = [key for key in example if key not in leaves]
         if dropped:
@@ -322,9 +335,9 @@ class InfoConverter:
         ] = []  # (key, type of values that need no conversion, conversion of others)
         for (key, value), field in zip(leaves.items(), fields):
             if isinstance(value, Mapping):
-                self._parts.append((key, None, InfoConverter(value, f"{name}_{field}", tuple_type)))
+                self._parts.append((key, None, InfoConverter(value, f"{name}_{field}", tuple_type, path=f"{path}[{key!r}]")))
             else:
-                leaf = _InfoLeaf(value, f"{name}[{key!r}]")
+                leaf = _InfoLeaf(value, f"{path}[{key!r}]")
                 self._parts.append((key, leaf.scalar_type, leaf))
         self.tuple_cls = tuple_type(name, fields + ["timeout"] * has_timeout)
         self._make = self.tuple_cls._make
@@ -336,7 +349,11 @@ class InfoConverter:
         """Return the namedtuple for `info` (all zeros for None)."""
         if self.constant is not None:
             return self.constant[bool(timeout)]
-        get = _NO_INFO.get if info is None else info.get
+        try:
+            get = _NO_INFO.get if info is None else info.get
+        except AttributeError:
+            keys = [key for key, *_ in self._parts]
+            raise ValueError(f"{self._path}: expected a dictionary with the keys {keys} as at the first step, got {info!r}.") from None
         values = []
         for key, scalar_type, convert in self._parts:
             value = get(key)

@@ -363,6 +363,15 @@ def test_info_that_changes_its_kind_names_key_expected_and_got():
     env.step(0)
     with pytest.raises(ValueError, match=r"info\['x'\].* got 'text'"):
         env.step(0)
+    for later, said in (
+        (5, r"info\['x'\]: expected a dictionary with the keys \['y'\] as at the first step, got 5"),
+        ({"y": 5}, r"info\['x'\]\['y'\]: expected a dictionary with the keys \['z'\] as at the first step, got 5"),
+    ):
+        env = GymEnvWrapper(ScriptedEnv(info=lambda t, later=later: {"x": {"y": {"z": 1}} if t == 1 else later}))
+        env.reset()
+        env.step(0)
+        with pytest.raises(ValueError, match=said):
+            env.step(0)
 
 
 def test_info_of_another_type_and_the_same_value_is_cast():

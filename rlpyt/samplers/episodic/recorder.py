@@ -55,7 +55,11 @@ class Column:
         """Write one value."""
         if type(value) is not self._type or not self._is_scalar:
             self._fit(as_array(self.name, value), 0)
-        self.array[t, b] = value
+        try:
+            self.array[t, b] = value
+        except OverflowError:  # One of Python's integers, which may have any size.
+            self.array = self.array.astype(object)
+            self.array[t, b] = value
 
     def put_row(self, t: int, values: Any) -> None:
         """Write the values of all columns, ``[B,...]``."""
@@ -94,7 +98,7 @@ class Table:
     def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
         """Make columns for infos like `info`, which has leading dimension B if `batched`."""
         self.is_allocated = True
-        self.parts = {key: new_part(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in _items(info)}
+        self.parts = {key: new_part(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in self._items_of(info)}
 
     def like(self) -> Table:
         """Make an empty table of the same fields."""
@@ -107,7 +111,7 @@ class Table:
             for part, value in zip(parts.values(), tuple(info)):
                 part.put(t, b, value)
             return
-        for key, value in _items(info):
+        for key, value in self._items_of(info):
             if key not in parts:
                 self._refuse(info)
             parts[key].put(t, b, value)
@@ -120,13 +124,19 @@ class Table:
     def put_row(self, t: int, infos: Any) -> None:
         """Write the infos of all columns, with leading dimension B."""
         n, parts = 0, self.parts
-        for key, values in _items(infos):
+        for key, values in self._items_of(infos):
             if key not in parts:
                 self._refuse(infos)
             parts[key].put_row(t, values)
             n += 1
         if n != len(parts):
             self._refuse(infos)
+
+    def _items_of(self, info: Any) -> Any:
+        try:
+            return _items(info)
+        except AttributeError:
+            raise ValueError(f"{self.name}: expected a dictionary at every step, got {type(info).__name__}.") from None
 
     def _refuse(self, info: Any) -> None:
         got = [key for key, _ in _items(info)]

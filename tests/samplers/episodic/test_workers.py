@@ -747,6 +747,12 @@ def test_numbers_of_any_type_are_kept_as_they_are():
         assert episode.to_batch().agent_infos["x"].tolist() == [first, *values]
 
 
+@pytest.mark.parametrize("values", [[1, 2**63], [1, 2**70], [2**70, 1], [[1, 2], [2**70, 3]]])
+def test_integers_of_any_size_are_kept_as_they_are(values):
+    env = WrongEnvironment(env_info=[{"x": value} for value in values])
+    assert worker(DefaultWorker, RandomPolicy(), env).rollout().env_infos["x"].tolist() == [values[0], *[values[1]] * 3]
+
+
 def test_a_failure_says_in_which_environment_and_the_worker_begins_anew():
     envs = [CountingEnv(4), FailingEnv(fail_at=3, episode_length=5)]
     played = worker(VecWorker, RandomPolicy(), envs, n_envs=2)
@@ -822,6 +828,10 @@ WRONG_ENVIRONMENTS = [
 OF_INFOS = [
     (dict(env_info=[{"x": ["a"]}, {"x": ["a", "b"]}]), r"ValueError: env_info\['x'\]: expected shape \(1,\) at every step, got \(2,\)"),
     (dict(env_info=[{"x": ["a"]}, {"x": [["a"], ["b", "c"]]}]), r"ValueError: env_info\['x'\]: .* is no array: .*inhomogeneous"),
+    (
+        dict(env_info=[{"x": {"a": 1}}, {"x": 3}]),
+        r"ValueError: env_info\['x'\]: expected (a dictionary|the keys \['a'\]) at every step, got int",
+    ),
 ]
 
 

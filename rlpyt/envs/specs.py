@@ -149,12 +149,15 @@ def fits_space(space: Any, x: Any) -> bool:
 
 
 def contains(space: Any, x: Any) -> bool:
-    """Return whether `x` (an array or a dictionary of arrays) is an element of `space`."""
+    """Return whether `x` (an array or a dictionary of arrays) is an element of `space`, or one of float64 as float32."""
     if isinstance(x, dict):
         parts = sub_spaces(space)
         return set(parts) == set(x) and all(contains(parts[key], x[key]) for key in x)
     try:
-        return bool(space.contains(x))
+        if space.contains(x):
+            return True
+        is_rounded = np.asarray(x).dtype == np.float32 and CompletedSpace(space).dtype == np.float64
+        return is_rounded and as_wrapped(space).contains(x)
     except (TypeError, ValueError, AttributeError, AssertionError):
         return False
 

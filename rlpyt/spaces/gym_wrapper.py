@@ -280,9 +280,19 @@ class GymSpaceWrapper(Space):
         return self.space.spaces
 
     def contains(self, x: Any) -> bool:
-        """Say whether `x`, in its rlpyt form, belongs to the space."""
+        """Say whether `x`, in its rlpyt form, belongs to the space.
+
+        Where float64 appears as float32, the bounds are rounded like the values: 0.1 is larger in float32 than in float64.
+        """
         if self.is_structured:
             return self.space.contains(x)
+        if self._kind == "Box" and self._dtype != self._gym_dtype:
+            array = np.asarray(x)
+            if array.shape != self._shape or not np.can_cast(array.dtype, self._gym_dtype):
+                return False
+            with np.errstate(over="ignore"):  # The bounds may be the largest numbers of float64.
+                array = array.astype(self._dtype)
+                return bool(((array >= self.low) & (array <= self.high)).all())
         return bool(self._gym_space.contains(self.revert(x)))
 
     def clip(self, value: Any) -> Any:

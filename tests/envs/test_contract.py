@@ -36,6 +36,17 @@ def test_every_environment_keeps_the_contract(make, kwargs):
     check_env(make, kwargs, n_steps=220)
 
 
+@pytest.mark.parametrize("low", [-0.1, 0.1])
+def test_observations_may_be_bounds_of_float64_that_are_no_float32(low):
+    class AtTheBound(envs.WalkGymEnv):
+        observation_space = gymnasium.spaces.Box(low, 0.1, (2,), np.float64)
+
+        def _observation(self):
+            return np.full(2, 0.1)
+
+    check_env(AtTheBound)
+
+
 @pytest.mark.filterwarnings("ignore:env_info leaves out")
 def test_the_structured_environment_keeps_the_contract_with_schemas():
     check_env(lambda: gym_schema.GymEnvWrapper(envs.StructuredGymEnv()))

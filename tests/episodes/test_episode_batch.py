@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import warnings
+from contextlib import nullcontext
 
 import cloudpickle
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlpyt.envs.specs import same_value
+from rlpyt.envs.specs import as_wrapped, same_value
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType, TimeStepBatch
 from rlpyt.utils.structures import tree_map
 
@@ -216,6 +217,16 @@ def test_values_outside_of_the_space_give_one_warning():
     with pytest.warns(UserWarning, match="observations is not in the observation_space") as record:
         batch = EpisodeBatch(**args)
     assert len(record) == 1 and batch.observations is args["observations"]
+
+
+@pytest.mark.parametrize("wrapped", [as_wrapped, lambda space: space])
+def test_bounds_of_float64_are_in_the_space_as_float32(wrapped):
+    space = spaces.Box(-0.1, 0.1, (1,), np.float64)
+    args = dict(actions=np.zeros(2, int), rewards=np.zeros(2), step_types=np.array([0, 2], np.uint8), lengths=np.array([2]))
+    for last in (0.1, 0.2):
+        observations = np.array([[last], [-0.1]], np.float32)
+        with nullcontext() if last == 0.1 else pytest.warns(UserWarning, match="not in the observation_space"):
+            EpisodeBatch(EnvSpec(wrapped(space), spaces.Discrete(2)), observations=observations, last_observations=observations[:1], **args)
 
 
 # Computed fields -----------------------------------------------------------------------------------------------------

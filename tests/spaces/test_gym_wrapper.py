@@ -70,6 +70,19 @@ def test_samples_are_contained_and_the_null_value_has_their_form(wrapper, space)
     assert form(wrapped.null_value()) == form(wrapped.sample())
 
 
+@pytest.mark.parametrize("low, high", [(-0.1, 0.1), (0.1, 0.1), (0.7, 0.9), (-1e300, 1e300)])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_the_bounds_of_a_float64_box_belong_to_it_as_float32_and_what_is_beyond_does_not(low, high):
+    space = spaces.Dict({"x": spaces.Box(low, high, (1,), np.float64)})
+    wrapped = gym_wrapper.GymSpaceWrapper(space)
+    for value in (low, high):
+        for x in (np.array([value]), np.array([value], np.float32)):
+            assert wrapped.contains(wrapped.null_value()._replace(x=x))
+    assert wrapped.contains(wrapped.null_value()._replace(x=np.array([1.0]))) is (high > 1)
+    for wrong in ([np.nan], [low, high], low, ["a"], [None]):
+        assert not wrapped.contains(wrapped.null_value()._replace(x=np.array(wrong)))
+
+
 @EVERY_SPACE
 def test_equal_seeds_give_equal_samples_and_survive_pickling(space):
     wrapped = gym_wrapper.GymSpaceWrapper(space)

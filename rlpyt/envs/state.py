@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ _NAMED = {"type", "function", "method", "builtin_function_or_method", "partial"}
 _STATISTICS = "RunningMeanStd"  # Class, by name, of running statistics, in Gymnasium's wrappers and others. The object stays, and changes.
 # Environments in worlds of Box2D, which cannot be saved. They make a new world for each episode, or repeat their episodes all the same.
 _REPEATED = {"gymnasium.envs.box2d.lunar_lander.LunarLander", "gymnasium.envs.box2d.car_racing.CarRacing"}
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _WRAPPED = dict(wrapper=list, env=object)  # The state of a wrapper without methods for it, see `complete_state`.
 
 
@@ -163,7 +165,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
     where = f"{type(layer).__qualname__}.{name}"
     if not (isinstance(name, str) and name.isidentifier()) or _is_method(layer, name):
         raise ValueError(f"{where} is no attribute that has a state.")
-    present = attributes(layer).get(name)
+    present = attributes(layer).get(name, _spaces_of_class(type(layer)).get(name))
     kind = _kind(name, present)
     if kind in ("plain", "name") and isinstance(entry, tuple) and entry[:1] in (("plain",), ("name",)):
         kind = entry[0]  # It may have been a number or None, and be a method now, or the other way round.
@@ -171,10 +173,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
     if kind == "mujoco":
         _set_mujoco_state(layer.model, layer.data, content)
     elif kind == "space":
-        generator = reader.read(content, where)
-        if not isinstance(generator, np.random.Generator):
-            raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
-        attributes(present)["_np_random"] = generator
+        _set_generators(present, reader.read(content, where), where)
     elif kind == "statistics":
         statistics = reader.read(content, where)
         check_form(statistics, {each: object for each in vars(present)}, where)
@@ -216,25 +215,24 @@ def _repeats(layer: Any) -> bool:
 
 def _attributes(layers: Sequence[Any]) -> list[dict[str, tuple[str, Any]]]:
     """Return the attributes of wrappers and environments that can change, each as ``(kind, content)``. They share what they shared."""
-    parts = [(layer, name, value, _kind(name, value)) for layer in layers for name, value in attributes(layer).items()]
+    named = [(layer, {**_spaces_of_class(type(layer)), **attributes(layer)}) for layer in layers]
+    parts = [(layer, name, value, _kind(name, value)) for layer, values in named for name, value in values.items()]
     parts = [part for part in parts if not (part[3] == "name" and _is_method(*part[:2]))]  # In the place of a method, they stay.
-    generators = [attributes(value).get("_np_random") for _, _, value, kind in parts if kind == "space"]
-    parts = [(layer, name, vars(value) if kind == "statistics" else value, kind) for layer, name, value, kind in parts]
-    writer = Writer([*(value for *_, value, kind in parts if kind in ("plain", "statistics")), *generators])
+    content: dict[str | None, Callable[[Any], Any]] = {"statistics": vars, "space": _generators_of}
+    parts = [(layer, name, content[kind](value) if kind in content else value, kind) for layer, name, value, kind in parts]
+    written = ("plain", "statistics", "space")
+    writer = Writer([value for *_, value, kind in parts if kind in written])
     states: dict[int, dict[str, tuple[str, Any]]] = {id(layer): {} for layer in layers}
     for layer, name, value, kind in parts:
         where = f"{type(layer).__qualname__}.{name}"
         state = states[id(layer)]
         if kind == "mujoco":
             state[name] = kind, _mujoco_state(layer.model, value)
-        elif kind == "space":
-            if isinstance(generator := attributes(value).get("_np_random"), np.random.Generator):
-                state[name] = kind, writer.write(generator, where)
         elif kind == "own":
             state[name] = kind, complete_state(value)
         elif kind == "name":
             state[name] = kind, _name_of(layer, value)
-        elif kind in ("plain", "statistics"):
+        elif kind in written:
             state[name] = kind, writer.write(value, where)
     return list(states.values())
 
@@ -266,9 +264,58 @@ def _kind(name: str, value: Any) -> str | None:
         return "mujoco"
     if kind == _STATISTICS and attributes(value):
         return "statistics"
-    if has_all(value, "contains", "sample"):  # A space: only its random generator changes.
+    if _is_space(value):  # Only its random generators change.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"
+
+
+def _is_space(value: Any) -> bool:
+    return has_all(value, "contains", "sample") and not isinstance(value, type)
+
+
+def _spaces_of_class(cls: type) -> dict[str, Any]:
+    """Return the spaces that a class and its base classes hold, by name: its objects share them, with their random generators."""
+    return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items() if _is_space(value)}
+
+
+def _spaces_in(space: Any) -> list[Any]:
+    """Return a space of any library and all spaces that it is made of, each once, always in the same order."""
+    found, seen = [space], {id(space)}
+    inside: list[Any] = [attributes(space)]
+    for contents in inside:  # Which grows meanwhile.
+        values = [*contents.values()] if isinstance(contents, dict) else [*contents]
+        for value in values:
+            is_space = _is_space(value)
+            if id(value) not in seen and (is_space or isinstance(value, (dict, list, tuple))):
+                seen.add(id(value))
+                found += [value] if is_space else []
+                inside.append(attributes(value) if is_space else value)
+    return found
+
+
+def _generators_of(space: Any) -> list[dict[str, Any]]:
+    """Return the random generators of each of `_spaces_in`, by their attributes."""
+    return [{name: value for name, value in attributes(part).items() if isinstance(value, _GENERATORS)} for part in _spaces_in(space)]
+
+
+def _set_generators(space: Any, saved: Any, where: str) -> None:
+    """Restore the result of `_generators_of`; ValueError if it is none, or of a space with another number of parts."""
+    parts = _spaces_in(space)
+    if isinstance(saved, np.random.Generator):  # Older states have only this one.
+        parts, saved = [space], [{"_np_random": saved}]
+    if not isinstance(saved, list):
+        raise ValueError(f"{where} is {shown(saved)}, not a random generator.")
+    check_form(saved, [dict], where)
+    if len(saved) != len(parts):
+        raise ValueError(f"{where} was made of {len(saved)} spaces when the state was saved, and is made of {len(parts)} now.")
+    for part, generators in zip(parts, saved):
+        for name, generator in generators.items():
+            if not (isinstance(name, str) and name.isidentifier()) or _is_method(part, name):
+                raise ValueError(f"{where}.{name} is no attribute that has a state.")
+            if not isinstance(generator, _GENERATORS):
+                raise ValueError(f"{where}.{name} is {shown(generator)}, not a random generator.")
+        unused = {name: None for name, value in attributes(part).items() if isinstance(value, _GENERATORS)}
+        attributes(part).update({**unused, **generators})
 
 
 def _name_of(layer: Any, value: Any) -> str:

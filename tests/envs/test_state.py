@@ -18,7 +18,12 @@ from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWra
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.experiments.envs import make_partial, make_scaled
+from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.logging.snapshot import serialize
 from rlpyt.utils.plain import NotPlain, Reader, Writer, from_plain, to_plain
 
@@ -185,6 +190,103 @@ def test_attributes_share_what_they_shared_and_constants_stay(n_before):
     own = other.env.unwrapped
     assert own.wind is own.np_random and own.head is own.bodies[0] is own.by_name["head"] and own.by_name["all"] is own.bodies
     assert np.shares_memory(own.position, own.table) and np.shares_memory(own.row, own.table)
+
+
+class OfClass(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), 1.0, False, False, {}
+
+    def observe(self):
+        return self.observation_space.sample()
+
+
+class OfObject(OfClass):
+    """Observes samples of any space, flat."""
+
+    def __init__(self, space):
+        self.observation_space = gymnasium.spaces.Box(-9, 9, (2,))
+        self.inner, self.same = space, space
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.inner.seed(seed)
+        return super().reset(seed=seed)
+
+    def observe(self):
+        leaves = [self.inner.sample()]
+        while not isinstance(leaves[0], np.ndarray):
+            leaves = [*(leaves[0].values() if isinstance(leaves[0], dict) else leaves[0]), *leaves[1:]]
+        return leaves[0].astype(np.float32)
+
+
+class Noisy(Wrapper):
+    """Adds a sample of one of rlpyt's spaces to observations."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.noise = FloatBox(-1, 1, (4,))
+
+    def seed(self, seed):
+        self.env.seed(seed)
+        self.noise.seed(seed)
+
+    def step(self, action):
+        observation, *others = self.env.step(action)
+        return observation + self.noise.sample(), *others
+
+
+def of_rlpyt():
+    return Composite([FloatBox(0, 1, (2,)), IntBox(0, 9)], dynamic_namedtuple("mine", ["a", "b"]))
+
+
+BOX = partial(gymnasium.spaces.Box, 0, 1, (2,))
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        lambda: as_rlpyt(OfObject(BOX())),
+        lambda: as_rlpyt(OfObject(gymnasium.spaces.Dict(a=BOX(), b=gymnasium.spaces.Discrete(3)))),
+        lambda: as_rlpyt(OfObject(gymnasium.spaces.Tuple([gymnasium.spaces.Dict(a=BOX())]))),
+        lambda: as_rlpyt(OfObject(FloatBox(0, 1, (2,)))),
+        lambda: as_rlpyt(OfObject(of_rlpyt())),
+        lambda: as_rlpyt(OfObject(GymSpaceWrapper(gymnasium.spaces.Dict(a=BOX())))),
+        lambda: Noisy(make("CartPole-v1")),
+    ],
+    ids=["Box", "Dict", "Tuple", "FloatBox", "Composite", "wrapped", "wrapper"],
+)
+def test_environments_that_sample_their_spaces_go_on_with_the_same_samples(make_env):
+    goes_on(make_env, 5)
+
+
+def test_spaces_that_a_class_holds_for_all_its_environments_go_on_with_the_same_samples():
+    env = as_rlpyt(OfClass())
+    env.seed(0)
+    observation = np.array(env.reset())
+    state = through_a_file(get_state(env))
+    expected = play(env, observation.copy(), 20, seed=1)
+    other = as_rlpyt(OfClass())
+    set_state(other, state)
+    np.testing.assert_equal(play(other, observation.copy(), 20, seed=1), expected)
+
+
+def test_a_state_with_the_generator_of_a_space_alone_can_be_read():
+    env = as_rlpyt(OfObject(BOX()))
+    env.seed(0)
+    env.reset()
+    state = get_state(env)
+    generators = from_plain(state["env"][-1]["inner"][1])
+    assert [*generators[0]] == ["_np_random"]
+    state["env"] = [{"inner": ("space", to_plain(generators[0]["_np_random"]))}]
+    expected = [env.step(0).observation.tolist() for _ in range(3)]
+    set_state(env, through_a_file(state))
+    assert [env.step(0).observation.tolist() for _ in range(3)] == expected
 
 
 def test_wrappers_without_methods_for_it_save_their_attributes():
@@ -386,6 +488,15 @@ def test_plain_data_may_hold_what_the_file_can_hold_besides():
         (lambda state: state[-1].update(env=("plain", 5)), "CartPoleEnv.env is not of the kind|CartPoleEnv.env is no attribute"),
         (lambda state: state[-1].update(action_space=("plain", 5)), "CartPoleEnv.action_space is not of the kind 'space'"),
         (lambda state: state[-1].update(action_space=("space", 5)), "CartPoleEnv.action_space is 5, not a random generator"),
+        (
+            lambda state: state[-1]["action_space"][1][1].append(to_plain({})),
+            "CartPoleEnv.action_space was made of 2 spaces .* and is made of 1",
+        ),
+        (
+            lambda state: state[-1].update(action_space=("space", to_plain([{"_np_random": 5}]))),
+            "action_space._np_random is 5, not a random",
+        ),
+        (lambda state: state[-1].update(action_space=("space", to_plain([{"sample": 5}]))), "action_space.sample is no attribute"),
         (lambda state: state[-1].update(state=("nokind", 5)), "CartPoleEnv.state is not of the kind 'plain'"),
         (lambda state: state[-1].update(state=("plain", ("array", ["O", [1], b""]))), "CartPoleEnv.state has dtype 'O'"),
         (lambda state: state[0]["obs_rms"][1][1].pop(), "NormalizeObservation.obs_rms has no 'count'"),

@@ -14,6 +14,7 @@ Samplers turn the first two kinds into the third.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium
@@ -247,10 +248,13 @@ class InPlaceEnvironment:
     Attributes:
         episode_info: the information on the episode that the last reset returned.
         timed_out: whether the last step truncated the episode.
+        widened: function ``(observation, observation_out)`` that returns the memory for an observation if the dtypes of `observation_out`
+            do not hold it; None if there is no other memory. Whoever owns the memory sets it.
     """
 
     episode_info: dict = {}
     timed_out = False
+    widened: Callable[[Any, Any], Any] | None = None
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -262,17 +266,25 @@ class InPlaceEnvironment:
 
     def reset_into(self, observation_out: Any) -> None:
         """Start a new episode; write its first observation."""
-        write_observation(self.reset(), observation_out)
+        self._write(self.reset(), observation_out)
 
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, dict]:
         """Run one step, write the observation, and return ``(reward, done, env_info)``."""
         env_step = self.env.step(action)
         if type(env_step) is not EnvStep or env_step.step_type not in STEP_TYPES or env_step.reward is None:
             checked_step(env_step, self.env)
-        write_observation(env_step.observation, observation_out)
+        self._write(env_step.observation, observation_out)
         self.timed_out = env_step.step_type == _TIMEOUT
         reward = env_step.reward if type(env_step.reward) is float else as_number(env_step.reward)
         return reward, env_step.step_type >= _TERMINAL, env_step.env_info
+
+    def _write(self, observation: Any, out: Any) -> None:
+        try:
+            write_observation(observation, out)
+        except TypeError:
+            if self.widened is None:
+                raise
+            write_observation(observation, self.widened(observation, out))
 
 
 def as_in_place(env: Any) -> SteppableEnv | InPlaceEnvironment:

@@ -398,7 +398,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
 
     Raises:
         ValueError: shape, fields or keys differ from those of `out`.
-        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.) So text is not cut.
+        TypeError: the dtype of `out` does not hold the observation (see `holds`). A cast within one kind of numbers only warns.
     """
     if isinstance(out, dict):
         if not isinstance(observation, dict) or observation.keys() != out.keys():
@@ -419,12 +419,21 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
     if array.shape != out.shape:
         raise ValueError(f"{name}: expected shape {out.shape}, got {array.shape}.")
     if array.dtype != out.dtype and out.dtype != object:
-        are_numbers = {array.dtype.kind, out.dtype.kind} <= {*"biufc"}
-        if not np.can_cast(array.dtype, out.dtype, casting="same_kind" if are_numbers else "safe"):
+        if not holds(out.dtype, array):
             raise TypeError(f"{name}: expected dtype {out.dtype}, got {array.dtype}, which cannot be cast safely.")
         if dtype_of(observation) is not None:  # Python's own numbers have no dtype to warn about.
             warnings.warn(f"{name}: expected dtype {out.dtype}, got {array.dtype}; it is cast.", stacklevel=3)
     out[...] = array
+
+
+def holds(dtype: np.dtype, array: np.ndarray) -> bool:
+    """Return whether an array of `dtype` can hold the content of another array. Real numbers may be rounded, but text is not cut."""
+    if np.can_cast(array.dtype, dtype):
+        return True
+    kinds = {array.dtype.kind, dtype.kind}
+    if not kinds <= {*"biufc"} or not np.can_cast(array.dtype, dtype, casting="same_kind"):
+        return False
+    return not kinds <= {*"iu"} or np.array_equal(array.astype(dtype), array)
 
 
 def copied(action: Any) -> Any:

@@ -115,6 +115,8 @@ def test_an_observation_that_does_not_fit_names_field_expected_and_got():
         write_observation(np.zeros(4), rows)
     with pytest.raises(ValueError, match=r"expected fields \['a', 'b'\], got fields \['a', 'c'\]"):
         write_observation(dynamic_namedtuple("two", ["a", "c"])(1, 2), rows)
+    with pytest.raises(TypeError, match="observation: expected dtype int8, got int64"):
+        write_observation(300, np.zeros((), np.int8))
     with pytest.raises(TypeError, match="observation: expected dtype <U2, got <U3"):
         write_observation("abc", np.array("ab"))
     with pytest.raises(TypeError, match=r"observation: expected dtype datetime64\[D\], got datetime64\[h\]"):

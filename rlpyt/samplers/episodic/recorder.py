@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import holds, write_observation
 from rlpyt.envs.specs import StepType
 from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
@@ -221,6 +222,16 @@ class Chunk:
         chunk.env_info, chunk.agent_info = self.env_info.like(), self.agent_info.like()
         return chunk
 
+    def widen(self, observation: Any) -> None:
+        """Give numbers in observations a dtype that also holds those of `observation`, which has the same structure."""
+
+        def wide(rows: np.ndarray, x: Any) -> np.ndarray:
+            array = np.asarray(x)
+            is_number = array.dtype.kind in "biufc" and rows.dtype.kind in "biufc"
+            return rows.astype(np.promote_types(rows.dtype, array.dtype)) if is_number and not holds(rows.dtype, array) else rows
+
+        self.observation = map_structure(wide, self.observation, observation)
+
     def observations_of(self, t: int) -> list:
         """Return the observations of row `t` as one writable structure per column."""
         if isinstance(self.observation, np.ndarray):
@@ -341,6 +352,15 @@ class Recorder:
     def set_input(self, b: int, observation: Any) -> None:
         """Write the next input of column `b`."""
         map_structure(lambda out, x: np.copyto(out, x), self.inputs[b], observation)
+
+    def widen(self, b: int, observation: Any, out: Any) -> Any:
+        """Return memory in the place of `out`, the input or the row of column `b`, with dtypes that hold the numbers of an observation."""
+        is_input = out is self.inputs[b]
+        write_observation(observation, map_structure(lambda x: np.empty(x.shape, object), out))  # Raises if it has another structure.
+        self.chunk.widen(observation)
+        # In place, because the environments are being stepped.
+        self.inputs[:], self.row.observations[:] = (self.chunk.observations_of(t) for t in (self.t, self.t + 1))
+        return (self.inputs if is_input else self.row.observations)[b]
 
     def act(self, actions: Any, agent_infos: Any) -> None:
         """Record the actions, with leading dimension B or a list of B, and the policy's infos."""

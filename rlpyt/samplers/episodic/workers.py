@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -257,6 +258,8 @@ class DefaultWorker(Worker):
         self._drop(b)
         if env is not self._envs[b]:
             self._envs[b], self._in_place[b], self._is_new = env, as_in_place(env), True
+            if isinstance(self._in_place[b], InPlaceEnvironment):
+                self._in_place[b].widened = partial(self._recorder.widen, b)
             if not self._lacks_envs:
                 self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")
             # Not `env`: an environment of gymnasium is seeded through its wrapper.

@@ -57,7 +57,7 @@ from rlpyt.samplers.episodic.evaluation import rollout
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import set_seed
-from rlpyt.utils.structures import leaves
+from rlpyt.utils.structures import leaves, map_structure
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in StepType)
 every_worker = pytest.mark.parametrize("worker_class", [DefaultWorker, VecWorker])
@@ -912,6 +912,78 @@ def test_text_that_is_longer_than_the_first_one_is_recorded_and_seen_whole(worke
     assert [str(text) for text in seen] == ["x", "xx", "xxx", "xxxx"] * len(args or [1, 2])
 
 
+class ChangingGym(gymnasium.Env):
+    """Observes the values of a list, one after the other."""
+
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, values):
+        self.values = values
+        box = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.observation_space = gymnasium.spaces.Dict(x=box, y=box) if isinstance(values[0], dict) else box
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.values[0], {}
+
+    def step(self, action):
+        self.t += 1
+        return self.values[self.t], 1.0, self.t == len(self.values) - 1, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:observation. expected dtype .* it is cast")
+@every_worker
+@pytest.mark.parametrize("chunk", [1, 2, 256])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[0], [1.5], [2], [2.5]],
+        [np.array([0]), np.array([1]), np.array([2.5])],
+        [np.zeros(1, np.uint8), np.array([0.5], np.float32), np.array([200], np.uint8)],
+        [np.zeros(1, np.int8), [3], [300], [2**40]],
+        [np.array([False]), np.array([True]), [7]],
+        [dict(x=[0], y=[0]), dict(x=[1], y=[0.5]), dict(x=[1.5], y=[1])],
+    ],
+    ids=str,
+)
+def test_observations_that_become_real_numbers_or_larger_ones_are_kept(worker_class, chunk, values, monkeypatch):
+    monkeypatch.setattr(recorder, "MAX_CHUNK_T", chunk)
+    seen = []
+
+    class Policy(RandomPolicy):
+        def get_action(self, observation):
+            seen.append(observation)
+            return 0, {}
+
+        def get_actions(self, observations):
+            seen.append(map_structure(lambda x: x[0], observations))
+            return np.zeros(2, int), {}
+
+    def numbers_of(key, observations):
+        return [np.ravel(x[key] if key else x).item() for x in observations]
+
+    env, args = (ChangingGym(values), {}) if worker_class is DefaultWorker else ([ChangingGym(values * n) for n in (1, 2)], dict(n_envs=2))
+    batch = worker(worker_class, Policy(), env, **args).play_episodes(4).to_batch()
+    assert {*batch.lengths.tolist()} == ({len(values) - 1, 2 * len(values) - 1} if args else {len(values) - 1})
+    for episode in batch.split():
+        for (key, x), (_, last) in zip(leaves(episode.observations), leaves(episode.last_observations)):
+            assert [*x.ravel(), *last.ravel()] == numbers_of(key, values * 2)[: len(episode) + 1]
+    for key, _ in leaves(batch.observations):
+        assert numbers_of(key, seen)[: len(values) - 1] == numbers_of(key, values)[:-1]
+
+
+def test_observations_of_another_form_are_named_also_if_their_numbers_become_real_ones():
+    for later, said in (
+        (dict(x=[0.5], z=[1]), r"observation: expected the keys \['x', 'y'\]"),
+        (dict(x=[0.5], y=[1, 2]), r"\['y'\]: expected shape"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            worker(DefaultWorker, RandomPolicy(), ChangingGym([dict(x=[0], y=[0]), later])).rollout()
+    with pytest.raises(TypeError, match="observation: expected dtype int64, got <U1"):
+        worker(DefaultWorker, RandomPolicy(), ChangingGym([[0], ["a"]])).rollout()
+
+
 def test_environments_that_cannot_be_copied_are_to_be_made():
     class Uncopied(CountingEnv):
         def __deepcopy__(self, memo):
@@ -989,6 +1061,7 @@ def played_by_both(make, n_before=3, n_left_out=0):
         (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
         (RandomPolicy, lambda: GridWorldEnv("4x4")),
         (RandomPolicy, TellingGym),
+        (RandomPolicy, lambda: ChangingGym([[0], [1], [2.5], [3], [4]])),
     ],
 )
 def test_fragments_go_on_from_a_state_in_the_middle_of_episodes(agent, env, T):

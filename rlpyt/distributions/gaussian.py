@@ -14,7 +14,7 @@ from rlpyt.utils.tensor import OnDevices
 DistInfo: Any = namedarraytuple("DistInfo", ["mean"])
 DistInfoStd: Any = namedarraytuple("DistInfoStd", ["mean", "log_std"])
 
-# Keeps divisions finite at standard deviation 0.
+# Keeps divisions finite if `std` is 0.
 EPS = 1e-8
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)

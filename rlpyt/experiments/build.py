@@ -69,11 +69,11 @@ def build(
         check_names(config, section, classes[part])
     check_left_out(config, classes)
     env = config["env"]
-    identity = {name: env[name] for name in ("game", "id") if name in env}
+    game = given(game=env.get("game"))  # Configurations repeat the game in eval_env, but it is that of env also if only this is changed.
     sampler = classes["sampler"](
         EnvCls=classes["env"],
         env_kwargs=env,
-        eval_env_kwargs={**env, **config.get("eval_env", {}), **identity},  # the same environment, except for the settings in eval_env
+        eval_env_kwargs={**env, **config.get("eval_env", {}), **game},
         **given(TrajInfoCls=classes.get("traj_info"), CollectorCls=classes.get("collector")),
         **config["sampler"],
     )
@@ -88,7 +88,7 @@ def build(
     evaluates = sampler.eval_n_envs > 0
     RunnerCls = RunnerCls or (SYNC_RUNNERS[evaluates] if isinstance(affinity, list) else RUNNERS[sampler.async_, evaluates])
     check_names(config, "runner", RunnerCls)
-    left_open = {**config["runner"].get("affinity", {}), **config.get("affinity", {})}
+    left_open = {**(config["runner"].get("affinity") or {}), **(config.get("affinity") or {})}
     settings = {**config["runner"], "affinity": with_defaults(affinity, left_open)}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
 
@@ -172,6 +172,7 @@ def check_left_out(config: Mapping[str, Any], classes: Mapping[str, Any]) -> Non
             ReplayBufferCls="replay_buffer" in classes and "the class replay_buffer",
             optim_kwargs=config.get("optim") and "the section optim",
         ),
+        agent=given(model_kwargs=config.get("model") and config["agent"].get("model_kwargs") is not None and "the section model"),
     )
     for section, names in determined.items():
         for name in names.keys() & config.get(section, {}):

@@ -97,7 +97,12 @@ def configuration(
         paths["sampler"] = SAMPLERS[look_up(paths["sampler"], SAMPLERS, "sampler named")]
     config = {"accelerate": {}, "affinity": {}, "eval_env": {}, **config}  # Sections that may be set, though the configuration has none.
     config = variant(config, **sections)
-    config = variant(config, **changes(config, settings))
+    changed = changes(config, settings)
+    config = variant(config, **changed)
+    game = config["env"].get("game")
+    for section in (sections.get("eval_env") or {}, changed.get("eval_env", {})):
+        if section.get("game", game) != game:
+            raise ValueError(f"eval_env.game={section['game']!r} cannot be set: env.game={game!r} determines it.")
     if "resume_from" in config["runner"]:
         raise ValueError("runner.resume_from cannot be set: rlpyt resume DIR continues a run, with the settings in its params.json.")
     if smoke:

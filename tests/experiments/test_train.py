@@ -196,6 +196,7 @@ def test_a_dictionary_may_set_several_entries_of_the_affinity():
         ("sampler.EnvCls=foo", "sampler.EnvCls cannot be set: the class env determines it"),
         ("sampler.env_kwargs={}", "sampler.env_kwargs cannot be set: the section env determines it"),
         ("algo.optim_kwargs={}", "algo.optim_kwargs cannot be set: the section optim determines it"),
+        ("agent.model_kwargs.hidden_sizes=[9]", "agent.model_kwargs cannot be set: the section model determines it"),
         ("runner.affinity=foo", "runner.affinity='foo' must be a dictionary"),
         ("runner.n_steps=abc", "n_steps='abc' is not possible"),
         ("sampler.batch_B=abc", "batch_B='abc' is not possible"),
@@ -279,6 +280,21 @@ def test_the_runner_is_the_one_for_the_sampler(sampler, eval_n_envs, RunnerCls):
     assert "async_" in classes_of(module, "async_serial")["sampler"]
     paths = dict(classes_of(module, "async_serial"), sampler=train.SAMPLERS[sampler])
     assert type(train.build(config, paths, affinity={}, seed=0)) is RunnerCls
+
+
+def test_evaluation_may_be_in_another_environment_but_not_in_another_game(built, tmp_path):
+    sampler = built("ppo", log_dir=str(tmp_path), settings=["eval_env.id=CartPole-v0"]).sampler
+    assert (sampler.env_kwargs, sampler.eval_env_kwargs) == (dict(id="CartPole-v1"), dict(id="CartPole-v0"))
+    both = ["env.game=breakout", "eval_env.game=breakout"]  # As in scripts of the original.
+    assert train.configuration("atari_dqn", "dqn", settings=both)[0]["eval_env"]["game"] == "breakout"
+    with pytest.raises(ValueError, match="eval_env.game='seaquest' cannot be set: env.game='pong' determines it"):
+        train.configuration("atari_dqn", "dqn", settings=["eval_env.game=seaquest"])
+    with pytest.raises(ValueError, match="eval_env.game='seaquest' cannot be set: env.game='pong' determines it"):
+        train.configuration("atari_dqn", "dqn", sections=dict(eval_env=dict(game="seaquest")))
+
+
+def test_an_affinity_of_none_leaves_all_to_the_runner(built, tmp_path):
+    assert built("ppo", log_dir=str(tmp_path), settings=["runner.affinity=none"]).affinity is not None
 
 
 def test_evaluation_is_in_the_same_environment_but_for_the_settings_of_eval_env():

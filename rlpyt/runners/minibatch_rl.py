@@ -533,9 +533,10 @@ class MinibatchRlBase(BaseRunner):
 
         A search compares runs by their whole rows. So a run of a search leaves no other row, and resumes from its last one.
         """
-        if itr < self.first_itr or (itr != self._row_itr and pause_at() is not None):
+        has_row = itr == self._row_itr
+        if itr < self.first_itr or (not has_row and pause_at() is not None):
             return
-        if itr != self._row_itr and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
+        if not has_row and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
             self.log_unfinished_interval(itr)
         self._save(itr, force=True)
         logger.log(f"Stopped after iteration {itr}.", level=0)

@@ -220,7 +220,10 @@ def _pairs(row: Row, others: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
 
 
 def _once(pairs: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
-    """Return the pairs both of whose rows have no other pair. For a row with pairs of the same algorithm, only these are considered."""
+    """Leave out pairs that share a row with another pair, so that no row counts twice.
+
+    If a row has pairs with the same algorithm, its other pairs do not matter.
+    """
 
     def is_only(pair: tuple[Row, Row], side: int) -> bool:
         of_row = [each for each in pairs if each[side] is pair[side]]

@@ -66,7 +66,7 @@ class Range:
         return (self._scaled(value) - low) / (high - low) if high > low else 0.5
 
     def corners(self) -> list:
-        """Return the extreme values, and one that is not whole, if there is one: most values that are drawn are not."""
+        """Return both ends, and between them a number that is not whole, if there is one: a setting may take whole numbers only."""
         inside = (self.at(position) for position in (0.37, 0.41, 0.45))
         return [self.low, *[value for value in inside if value != int(value)][:1], self.high]
 

@@ -35,8 +35,8 @@ class Policy(Protocol):
 class ByIteration(Policy):
     """The policy of the logger, for runners. See `rlpyt.utils.logging.logger.set_snapshot_mode` for the modes.
 
-    Runners offer snapshots only after some iterations. So a gap ends with iteration 0, gap - 1, 2 * gap - 1, ..., or with the first offered
-    iteration after it.
+    A runner can save after some iterations only. Iteration 0 gets a snapshot, and so does the first such iteration at or after each of
+    gap - 1, 2 * gap - 1, ...
     """
 
     MODES = ("none", "last", "all", "gap", "last+gap", "best")

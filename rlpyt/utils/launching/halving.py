@@ -74,9 +74,9 @@ def rungs(max_steps: int, min_steps: int, eta: float) -> list[int]:
 def promoted(trials: Sequence[Trial], n_rungs: int, n_runs: int, eta: float, at_least: int = 0) -> Trial | None:
     """Return the trial to promote now: the best of those that have reached the highest possible rung; None without one.
 
-    While a search still proposes trials, the best ⌊n/eta⌋ of the n trials at a rung are promoted: those that have reached it, and those that
-    failed on the way to it, which count as worst. Once it proposes no more, `at_least` is 1: the best trial trains up to the last rung, also
-    if there are fewer than eta. If it fails on its way, the next best takes its place.
+    While a search still proposes trials, the best ⌊n/eta⌋ of the n trials at a rung are promoted. The n trials are those that have reached
+    it, and those that failed on the way to it, which count as worst. Once the search proposes no more, `at_least` is 1: the best trial
+    trains up to the last rung, also if there are fewer than eta. If it fails on its way, the next best takes its place.
     """
     scores = {trial.number: trial.scores(n_runs) for trial in trials}
     for rung in reversed(range(n_rungs - 1)):

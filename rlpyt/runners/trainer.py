@@ -122,7 +122,8 @@ class Trainer:
         self._must_continue = False  # Sampler and random states are restored when the first epoch begins.
         self._interrupt: Interrupt | None = None
         self._sampler_state: dict | None = None  # State of a sampler that was shut down after training.
-        self._missing_epoch: int | None = None  # The epoch of the last snapshot, if it could not be saved.
+        self._epoch = 0  # The last epoch that was offered to the snapshotter,
+        self._is_missing = False  # and whether the newest snapshot that was due could not be saved.
         self._total_env_steps = 0
         self._cum_time = 0.0  # seconds until `_start_time`
         self._start_time = self._epoch_time = time.monotonic()
@@ -328,7 +329,7 @@ class Trainer:
                 n_steps=n_steps,
                 **self._recorded(args),
             )
-        self._sampler_state = self._missing_epoch = None
+        self._sampler_state, self._is_missing = None, False
         self._start_time = self._epoch_time = time.monotonic()
         says = "finishing this epoch, then saving. Ctrl-C again ends at once."
         with Interrupt(lambda: None, says, hurry=HURRY) as self._interrupt:
@@ -450,15 +451,18 @@ class Trainer:
         self._save(epoch)
 
     def _save(self, epoch: int, force: bool = False) -> None:
+        self._epoch = epoch
         if self._snapshotter.is_due(epoch, force):
-            is_safe = self._snapshotter.save_itr_params(epoch, self._snapshot(epoch), force)
-            self._missing_epoch = None if is_safe else epoch
+            self._is_missing = not self._snapshotter.save_itr_params(epoch, self._snapshot(epoch), force)
 
     def _save_after_all(self) -> None:
-        """If the last snapshot is not saved, try once more; raise RuntimeError if that fails, unless training was told to end."""
-        if self._missing_epoch is not None:
-            self._save(self._missing_epoch, force=True)
-        if self._missing_epoch is not None and not self._is_told_to_end:
+        """If the newest snapshot that was due is not saved, save one of the last epoch; raise RuntimeError if that fails, too.
+
+        It is no error if training was told to end.
+        """
+        if self._is_missing:
+            self._save(self._epoch, force=True)
+        if self._is_missing and not self._is_told_to_end:
             raise snapshot_is_missing(self._snapshotter.snapshot_dir)
 
     def _snapshot(self, epoch: int) -> dict[str, Any]:

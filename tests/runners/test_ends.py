@@ -289,6 +289,15 @@ def test_so_it_is_with_a_trainer(n_refused, is_missing, disk, tmp_path):
         assert torch.load(tmp_path / "params.pkl", weights_only=True)["epoch"] == 0
 
 
+def test_the_second_try_of_a_trainer_is_a_snapshot_of_its_last_epoch(disk, tmp_path):
+    algo, trainer = Counter(), Trainer(SnapshotConfig(str(tmp_path), "gap", 5))
+    trainer.setup(algo)
+    disk.is_full = lambda path: path.endswith("itr_5.pkl")
+    trainer.train(n_epochs=8)
+    assert disk.n_refused == 1 and {file.name for file in tmp_path.glob("*.pkl")} == {"itr_0.pkl", "itr_7.pkl"}
+    assert trainer.restore(tmp_path).start_epoch == algo.n == 8
+
+
 def test_a_trainer_whose_algorithm_calls_exit_has_failed(tmp_path):
     class Leaving(Counter):
         def train(self, trainer):

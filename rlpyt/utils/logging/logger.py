@@ -556,12 +556,12 @@ def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
 
 # --- Snapshots --------------------------------------------------------------------------------------------------------
 def set_snapshot_dir(dir_name: PathLike | str | None) -> None:
-    """Save snapshots in this directory (None: save none), and remove unfinished files of killed processes there."""
+    """Save the snapshots of a new run in this directory, and remove unfinished files of killed processes there. None: save none."""
     if dir_name is not None:
         dir_name = os.path.abspath(dir_name)
         console.mkdir_p(dir_name)
         remove_stale_temporaries(dir_name)
-    _state.snapshot_dir, _state.keep.last_itr = dir_name, -1
+    _state.snapshot_dir, _state.keep = dir_name, ByIteration(_state.keep.mode, _state.keep.gap)
 
 
 def get_snapshot_dir() -> str | None:

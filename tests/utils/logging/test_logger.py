@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import math
 import os
 import re
 import resource
@@ -336,6 +337,16 @@ def test_a_gap_is_kept_as_well_as_possible_if_not_every_iteration_is_saved(tmp_p
     for itr in range(0, 500, 30):
         logger.save_itr_params(itr, {})
     assert sorted(int(name[4:-4]) for name in os.listdir(tmp_path)) == [0, 120, 210, 300, 420]
+
+
+@pytest.mark.parametrize("mode, itr, names", [("best", 0, {"best.pkl", "params.pkl"}), ("gap", 9, {"itr_9.pkl"})])
+def test_each_directory_has_snapshots_as_if_it_were_the_first(mode, itr, names, tmp_path):
+    logger.set_snapshot_mode(mode)
+    logger.set_snapshot_gap(5)
+    for directory, score in ((tmp_path / "a", 100.0), (tmp_path / "b", 50.0)):
+        logger.set_snapshot_dir(directory)
+        logger.save_itr_params(itr, {}, score=score)
+        assert set(os.listdir(directory)) == names and logger.best_score() == (score if mode == "best" else -math.inf)
 
 
 def test_a_misspelt_mode_is_refused_with_those_there_are():

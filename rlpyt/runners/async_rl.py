@@ -274,7 +274,7 @@ class AsyncRlBase(MinibatchRlBase):
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
                 is_resumed=self.resume_from is not None,
-                tells_parameters=i == 0 and logger.get_snapshot_mode() == "best",
+                tells_parameters=i == 0 and self.snapshots.keeps_best(),
                 min_itr_learn=self.min_itr_learn,
             )
             for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))

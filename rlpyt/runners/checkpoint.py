@@ -62,7 +62,7 @@ def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
     """Return the snapshot of a run after iteration `itr` and its row of the log, without the replay buffer."""
     states = {name: part.state_dict() for name, part in run.parts().items()}
     documented = {name: states.pop(name) for name in _DOCUMENTED}
-    log = dict(n_rows=logger.n_rows(), best_score=logger.best_score(states["runner"].get("score")))
+    log = dict(n_rows=logger.n_rows(), best_score=run.snapshots.best_score(states["runner"].get("score")))
     return dict(
         itr=itr,
         cum_steps=cum_steps,
@@ -203,7 +203,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
         logger.continue_rows(beside(file, "progress.csv"), saved["n_rows"])
-        logger.continue_snapshots(first_itr - 1, _keep_best(file, snapshot))
+        run.snapshots.continue_snapshots(first_itr - 1, _keep_best(run.snapshots, file, snapshot))
     with reading(file, f"{where}['rng']"):
         parts["rng"].load_state_dict(own["rng"])  # Last: nothing above may draw random numbers.
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
@@ -216,14 +216,14 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     return first_itr
 
 
-def _keep_best(file: Path, snapshot: dict[str, Any]) -> float:
+def _keep_best(snapshots: Snapshots, file: Path, snapshot: dict[str, Any]) -> float:
     """Keep the best snapshot of a run that is resumed, in the directory of the run that resumes it; return its score.
 
     It is best.pkl, or the resumed snapshot itself if the run was killed before it wrote best.pkl. Without either, the next score will be
     the best one.
     """
-    best_score, directory = snapshot["run"]["best_score"], logger.get_snapshot_dir()
-    if logger.get_snapshot_mode() != "best" or directory is None:
+    best_score, directory = snapshot["run"]["best_score"], snapshots.get_snapshot_dir()
+    if not snapshots.keeps_best() or directory is None:
         return best_score
     best = beside(file, "best.pkl")
     scores = {file: snapshot["run"]["runner"].get("score")}

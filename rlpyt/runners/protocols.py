@@ -276,6 +276,15 @@ class Snapshots(Protocol):
         leave it out if there are none.
         """
 
+    def keeps_best(self) -> bool:
+        """Return whether best.pkl is kept, the snapshot with the highest score."""
+
+    def best_score(self, score: float | None = None) -> float:
+        """Return the score of best.pkl, also if that is still to be saved, with this `score`; -inf if there is none."""
+
+    def continue_snapshots(self, itr: int, best_score: float) -> None:
+        """Go on from the snapshot of iteration `itr`, which is resumed. best.pkl needs a higher score than this one."""
+
 
 class Part(NamedTuple):
     """A part of a run: `state_dict` returns its state as plain data and tensors, and `load_state_dict` restores it."""
@@ -296,6 +305,7 @@ class Run(Protocol):
         rank, world_size: index of this process, and number of processes that train together.
         choices: its choices between equal computations, as plain data; see `rlpyt.utils.choices`.
         script: the script that made the run; None for the script of this process.
+        snapshots: where its snapshots are stored.
     """
 
     algo: Any
@@ -311,6 +321,7 @@ class Run(Protocol):
     rank: int
     world_size: int
     script: Script | None
+    snapshots: Snapshots
 
     def parts(self) -> dict[str, Part]:
         """Return the parts of the run by their names in a snapshot, in the order of saving their states."""

@@ -22,10 +22,11 @@ A snapshot holds data and no code, so the arguments of `setup` must be built aga
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ import torch
 from rlpyt.agents.policy import CompletedPolicy
 from rlpyt.runners.checkpoint import FORMAT, check_format
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
-from rlpyt.runners.protocols import CompletedLoop, CompletedRunner, CompletedSampler
+from rlpyt.runners.protocols import CompletedLoop, CompletedRunner, CompletedSampler, Snapshots
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
 from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
@@ -571,8 +572,8 @@ class Trainer:
         logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(args)}))
 
 
-class _EpochSnapshots:
-    """Keeps the snapshots of `Trainer`'s runner by epochs. See `rlpyt.runners.protocols.Snapshots`."""
+class _EpochSnapshots(Snapshots):
+    """Keeps the snapshots of `Trainer`'s runner by epochs, and no best.pkl. See `rlpyt.runners.protocols.Snapshots`."""
 
     def __init__(self, snapshotter: Snapshotter, runner: Any, args: TrainArgs) -> None:
         self._snapshotter, self._runner, self._args = snapshotter, runner, args
@@ -586,7 +587,23 @@ class _EpochSnapshots:
     def get_snapshot_dir(self) -> str:
         return self._snapshotter.snapshot_dir
 
-    def save_itr_params(self, itr: int, params: dict, force: bool = False, score: float | None = None) -> bool:
+    def keeps_best(self) -> bool:
+        return False
+
+    def best_score(self, score: float | None = None) -> float:
+        return -math.inf
+
+    def continue_snapshots(self, itr: int, best_score: float) -> None:
+        """Do nothing: gaps end at multiples of epochs, whatever was saved before."""
+
+    def save_itr_params(
+        self,
+        itr: int,
+        params: dict[str, Any],
+        force: bool = False,
+        score: float | None = None,
+        only_in_best: Mapping[str, Any] | None = None,
+    ) -> bool:
         trainer = dict(format=FORMAT, train_args=dataclasses.asdict(self._args))
         epoch = self._epoch(itr)
         return self._snapshotter.save_itr_params(epoch, dict(params, epoch=epoch, trainer=trainer), force)

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -18,7 +19,9 @@ from damage import damaged
 from policies_for_tests import NoisyEnvironment
 from tiers import full, processes, thinned
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gym_env import GymEnv
@@ -27,8 +30,10 @@ from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_e
 from rlpyt.experiment import SnapshotConfig, Snapshotter
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
+from rlpyt.runners.async_rl import AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.episodic import LocalSampler, MultiprocessingSampler, VecWorker
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging import logger
@@ -723,6 +728,26 @@ def test_its_snapshots_are_those_of_a_runner_by_epochs(tmp_path):
     assert (args.start_epoch, args.n_epochs) == (2, 4) and args.batch_size == snapshot["cum_steps"] // 3
     with pytest.raises(ValueError, match="batch_size=.* must be .*, as it was"):
         again.resume(batch_size=2 * args.batch_size)
+
+
+@pytest.mark.parametrize("RunnerCls", [MinibatchRlEval, pytest.param(AsyncRlEval, marks=processes)])
+@pytest.mark.timeout(120)
+def test_it_keeps_no_best_snapshot_whatever_the_mode_of_the_log(RunnerCls, tmp_path):
+    SamplerCls = AsyncSerialSampler if RunnerCls is AsyncRlEval else SerialSampler
+    for resume in (False, True):
+        algo = DQN(min_steps_learn=32, replay_size=4000, batch_size=16, replay_ratio=1)
+        sampler = SamplerCls(gym_make, dict(id="CartPole-v1"), batch_T=8, batch_B=2, eval_n_envs=1, eval_max_steps=300)
+        with run_context(str(tmp_path / "log"), "test", {}, "best"):
+            trainer = Trainer()
+            trainer.setup(algo, agent=MlpDqnAgent(), sampler=sampler, RunnerCls=RunnerCls)
+            if resume:
+                trainer.restore(tmp_path / "log")
+                trainer.resume(n_epochs=4)
+            else:
+                trainer.train(n_epochs=2, batch_size=64)
+    snapshot = torch.load(tmp_path / "log" / "params.pkl", weights_only=True)
+    assert snapshot["epoch"] == 3 and snapshot["run"]["best_score"] == -math.inf
+    assert not list((tmp_path / "log").glob("best*.pkl"))
 
 
 def test_training_returns_the_average_return_and_does_nothing_if_nothing_is_left(tmp_path):

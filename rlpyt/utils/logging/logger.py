@@ -627,6 +627,11 @@ def save_itr_params(
     return _store().save(itr, params, try_to_write, force, score, only_in_best)
 
 
+def keeps_best() -> bool:
+    """Return whether the mode is "best", which keeps best.pkl."""
+    return _state.keep.mode == "best"
+
+
 def best_score(score: float | None = None) -> float:
     """Return the highest score among the saved snapshots of this run, and in mode "best" one that is about to be saved with `score`."""
     keep = _state.keep

@@ -126,8 +126,10 @@ class Trainer:
         self._epoch = 0  # The last epoch that was offered to the snapshotter,
         self._is_missing = False  # and whether the newest snapshot that was due could not be saved.
         self._total_env_steps = 0
-        self._cum_time = 0.0  # seconds until `_start_time`
-        self._start_time = self._epoch_time = time.monotonic()
+        self._ended_sampler: Any = None  # The sampler that the last training has shut down.
+        self._cum_time = 0.0  # seconds of training until `_start_time`
+        self._start_time: float | None = None  # None while nothing trains.
+        self._epoch_time = time.monotonic()
 
     # Setup ----------------------------------------------------------------------------------------------------------
     @checked(seed=SEED)
@@ -173,7 +175,7 @@ class Trainer:
             self._runner_settings, self._sampler = settings, None
         else:
             raise TypeError(f"{name} has neither train(trainer) nor optimize_agent(itr, samples): it is no algorithm to train.")
-        self._algo, self._env = algo, env
+        self._algo, self._env, self._sampler_state = algo, env, None
         if self._restored is not None:
             self._load_algo(*self._restored)
 
@@ -222,8 +224,13 @@ class Trainer:
             raise ValueError("batch_size (env steps) must be given, to obtain_episodes() or to train().")
         if agent_update is None:
             agent_update = self._policy_parameters()
-        with nullcontext() if self._interrupt is None else self._interrupt.abandonable():
-            episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
+        try:
+            with nullcontext() if self._interrupt is None else self._interrupt.abandonable():
+                episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
+        except RuntimeError as error:
+            if self._sampler is self._ended_sampler:
+                error.add_note("The training before has shut it down: give the algorithm a new sampler, and call setup() again.")
+            raise
         self._total_env_steps += int(sum(episodes.lengths))
         if self._progress is not None:
             self._progress.update(self._progress.done, self.total_env_steps)
@@ -255,7 +262,11 @@ class Trainer:
         store_episodes: bool = False,
         pause_for_plot: bool = False,
     ) -> Any:
-        """Train from the beginning.
+        """Train from the beginning: epochs, environment steps, iterations and time count from 0, also after `restore` or another training.
+
+        An algorithm with ``train(trainer)`` keeps its state, such as the one that `restore` gave it. One of rlpyt begins with new models.
+        Training ends by shutting the algorithm's sampler down, if it can be. To train again, give the algorithm a new sampler, and call
+        `setup` again.
 
         Args:
             n_epochs: number of epochs.
@@ -274,6 +285,9 @@ class Trainer:
         """
         self._check_setup("train()")
         self._restored, self._must_continue = None, False
+        self._runner, self.step_episode = None, None
+        self._total_env_steps = self.step_itr = 0
+        self._cum_time = 0.0
         return self._train(TrainArgs(n_epochs, batch_size, plot, store_episodes, pause_for_plot))
 
     @checked(n_epochs=STEPS, batch_size=COUNT)
@@ -340,8 +354,9 @@ class Trainer:
                 if self._snapshotter.snapshot_mode != "none":
                     self._sampler_state = self._state_of_sampler()  # For save() afterwards.
             finally:
-                self._cum_time = self._seconds()
+                self._cum_time, self._start_time = self._seconds(), None
                 self._end_progress()
+                self._ended_sampler = self._sampler
                 with self._interrupt.abandonable(at_least=CLOSING):
                     CompletedSampler(self._sampler).shutdown_worker()
         directory = self._snapshotter.snapshot_dir
@@ -406,7 +421,8 @@ class Trainer:
         logger.record_tabular("EpochTime (s)", time.monotonic() - self._epoch_time)
 
     def _seconds(self) -> float:
-        return self._cum_time + time.monotonic() - self._start_time
+        """Return the seconds of training so far."""
+        return self._cum_time + (0.0 if self._start_time is None else time.monotonic() - self._start_time)
 
     def _train_by_runner(self, args: TrainArgs, settings: dict[str, Any]) -> Any:
         RunnerCls = settings.pop("RunnerCls") or (MinibatchRlEval if settings["sampler"].eval_n_envs else MinibatchRl)
@@ -520,8 +536,9 @@ class Trainer:
             self._train_args = args = TrainArgs(**trainer["train_args"])
         # A runner that was interrupted has not completed its epoch.
         args.start_epoch = snapshot["cum_steps"] // max(args.batch_size or 0, 1) if is_of_runner else snapshot["epoch"] + 1
-        self._total_env_steps = snapshot["cum_steps"]
+        self._runner, self._total_env_steps = None, snapshot["cum_steps"]
         if not is_of_runner:
+            self._cum_time = trainer["cum_time"]
             with reading(file, "trainer['episodes']"):
                 self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"], "episodes")
         if self._algo is not None:

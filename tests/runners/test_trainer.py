@@ -397,6 +397,72 @@ def csv_rows(path):
         return [{k: v for k, v in row.items() if "Time" not in k} for row in csv.DictReader(file)]
 
 
+@pytest.mark.parametrize("restores", [False, True])
+def test_training_counts_from_the_beginning_each_time_and_the_algorithm_keeps_its_state(restores, tmp_path):
+    with run_context(str(tmp_path), "test", {}):
+        learner, trainer = Learner(), Trainer()
+        trainer.setup(learner)
+        for _ in range(2):
+            trainer.train(2, BATCH)
+            if restores:
+                trainer.restore(tmp_path)
+            assert (trainer.step_itr, trainer.total_env_steps) == (2, 2 * BATCH)
+    table = csv_rows(tmp_path / "progress.csv")
+    assert len(learner.returns) == 4 and [row["Epoch"] for row in table] == ["0", "1"] * 2
+    assert [int(row["TotalEnvSteps"]) for row in table] == [BATCH, 2 * BATCH] * 2
+
+
+def test_only_training_takes_time(tmp_path, monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    class Slow(Learner):
+        def train_once(self, episodes):
+            super().train_once(episodes)
+            clock.now += 10
+
+    def seconds():
+        return torch.load(tmp_path / "params.pkl", weights_only=True)["trainer"]["cum_time"]
+
+    clock, trainer = Clock(), Trainer(tmp_path)
+    monkeypatch.setattr("rlpyt.runners.trainer.time", clock)
+    for _ in range(2):
+        clock.now += 1000
+        trainer.setup(Slow())
+        trainer.train(3, BATCH)
+        assert seconds() == 30
+        clock.now += 1000
+        trainer.save(2)
+        assert seconds() == 30
+    restored = Trainer(tmp_path)
+    restored.setup(Slow())
+    restored.restore(tmp_path)
+    clock.now += 1000
+    restored.save(2)
+    assert seconds() == 30
+    restored.resume(n_epochs=4)
+    assert seconds() == 40
+
+
+def test_a_sampler_that_training_has_shut_down_is_to_be_replaced(tmp_path):
+    learner, trainer = (
+        Learner(SamplerCls=lambda policy: LocalSampler(policy, PointEnv(), max_episode_length=4, n_workers=1)),
+        Trainer(tmp_path),
+    )
+    trainer.setup(learner)
+    trainer.train(1, BATCH)
+    with pytest.raises(RuntimeError, match="was shut down") as info:
+        trainer.train(1, BATCH)
+    assert info.value.__notes__ == ["The training before has shut it down: give the algorithm a new sampler, and call setup() again."]
+    learner._sampler = LocalSampler(learner.policy, PointEnv(), max_episode_length=4, n_workers=1)
+    trainer.setup(learner)
+    trainer.train(1, BATCH)
+    assert trainer.total_env_steps == BATCH
+
+
 # --- What must be called first, and what an algorithm must offer ------------------------------------------------------
 def test_setup_comes_first(tmp_path):
     trainer = Trainer(SnapshotConfig(str(tmp_path)))
@@ -761,6 +827,13 @@ def test_training_returns_the_average_return_and_does_nothing_if_nothing_is_left
     trainer.setup(algo, **settings)
     trainer.restore(tmp_path)
     assert trainer.resume() is None
+
+
+def test_a_loop_after_an_rlpyt_algorithm_counts_its_own_steps(tmp_path):
+    trainer, _, _ = train_rlpyt("ppo", tmp_path, n_epochs=1)
+    trainer.setup(Learner())
+    trainer.train(1, BATCH)
+    assert trainer.total_env_steps == BATCH
 
 
 def test_what_an_rlpyt_algorithm_needs_is_said(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +107,15 @@ class Snapshotter:
         """
         return self._store.save(itr, params, logger.try_to_write, force)
 
+    def next_training(self) -> int:
+        """Return the number of a training that begins now: 1, or one more than the highest in the snapshots of the directory.
+
+        A `Trainer` writes it into its snapshots, under ``trainer`` and ``training``. Several trainings may save in a directory, and a later
+        one may have fewer epochs. So a snapshot with a higher number is newer, whatever the epochs are.
+        """
+        files = snapshot_files(self.snapshot_dir) if os.path.isdir(self.snapshot_dir) else []
+        return 1 + int(max((number for number, _ in map(_place_of, files) if number < math.inf), default=0))
+
     def load(self, load_dir: Any, itr: int | str = "last") -> dict[str, Any]:
         """Return the snapshot of an epoch; arguments and errors are those of `find_snapshot`."""
         return find_snapshot(load_dir, itr)[1]
@@ -120,7 +129,8 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
 
     Args:
         load_dir: directory of the snapshots, or a snapshot itself.
-        itr: number of the epoch; "last" or "first" for the last or first epoch with a readable snapshot.
+        itr: number of the epoch; "last" or "first" for the last or first epoch with a readable snapshot. If several trainings of a
+            `Trainer` have saved in the directory, "last" is of the newest one, and an epoch is of the newest one that has it.
 
     Raises:
         ValueError: `itr` is not possible, or no snapshot is readable.
@@ -136,45 +146,65 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {directory}: give the directory of an experiment.")
     latest = max(file.run for file in files)
-    numbered: dict[float, Path] = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
-    if str(itr).isdecimal() and int(itr) in numbered:
-        return numbered[int(itr)], read_snapshot(numbered[int(itr)])
-    readable, problems = _by_epoch(sorted(file.path for file in files if file.run == latest and file.itr is None))
-    if str(itr).isdecimal():
-        if int(itr) in readable:
-            return readable[int(itr)]
-        available = [str(epoch) for epoch in sorted({*numbered, *readable} - {math.inf})]
-        available += [f"one, in {readable[math.inf][0].name}, that tells no epoch"] if math.inf in readable else []
-        raise NotAFileError(
-            f"There is no snapshot of epoch {itr} in {directory}, but of {', '.join(available)}. {' '.join(problems)}".rstrip()
-        )
-    for epoch in sorted({*numbered, *readable}, reverse=itr == "last"):
+    places = {file: _place_of(file) for file in sorted(files) if file.run == latest}
+    asked, wanted = "", sorted(places, key=places.__getitem__, reverse=True)
+    if itr == "first":
+        wanted.sort(key=lambda file: places[file].epoch)
+    elif itr != "last":
+        asked, wanted = f" of epoch {itr}", [file for file in wanted if places[file].epoch == int(itr)]
+    if not wanted:
+        raise NotAFileError(f"There is no snapshot{asked} in {directory}, but of {_available(places)}")
+    problems = []
+    for file in wanted:
         try:
-            found = readable.get(epoch) or (numbered[epoch], read_snapshot(numbered[epoch]))
+            snapshot = read_snapshot(file.path)
         except ValueError as error:
             problems.append(str(error))
         else:
             for problem in problems:
-                logger.warn(printable(f"{problem} Taking {found[0].name}."))
-            return found
-    raise ValueError(f"No snapshot in {directory} is readable. {' '.join(problems)}")
+                logger.warn(printable(f"{problem} Taking {file.path.name}."))
+            return file.path, snapshot
+    raise ValueError(f"No snapshot{asked} in {directory} is readable. {' '.join(problems)}")
 
 
-def _by_epoch(paths: Iterable[Path]) -> tuple[dict[float, tuple[Path, dict[str, Any]]], list[str]]:
-    """Return files and contents of snapshots by epoch, and what is wrong with those that are not readable.
+class _Place(NamedTuple):
+    """The place of a snapshot among those of a directory. Higher ones were saved later."""
 
-    Args:
-        paths: files whose names tell no epoch, such as params.pkl and params_previous.pkl; the first one of an epoch counts.
-    """
-    readable: dict[float, tuple[Path, dict[str, Any]]] = {}
-    problems = []
-    for path in paths:
+    training: float  # Its number, see `Snapshotter.next_training`. That of a damaged file is infinite, so that the file is noticed.
+    epoch: float  # Infinite if it is unknown.
+
+
+def _place_of(file: SnapshotFile) -> _Place:
+    named = math.inf if file.itr is None else file.itr
+    try:
+        snapshot = _opened(file)
+        return _Place(training_of(snapshot), _epoch_of(snapshot) if file.itr is None else named)
+    except Exception:  # Damaged files fail in many ways.
+        return _Place(math.inf, named)
+
+
+def _opened(file: SnapshotFile) -> dict[str, Any]:
+    """Return the contents of a snapshot without reading its tensors, and without comparing checksums."""
+    return torch.load(file.path, map_location="cpu", weights_only=True, mmap=True)
+
+
+def _available(places: dict[SnapshotFile, _Place]) -> str:
+    """Return the epochs of these snapshots as text, and what is wrong with those that tell none."""
+    available, problems = [str(epoch) for epoch in sorted({place.epoch for place in places.values()} - {math.inf})], []
+    for file in (file for file, place in places.items() if place.epoch == math.inf):
         try:
-            snapshot = read_snapshot(path)
-            readable.setdefault(_epoch_of(snapshot), (path, snapshot))
+            read_snapshot(file.path)
+            available.append(f"one, in {file.path.name}, that tells no epoch")
         except ValueError as error:
             problems.append(str(error))
-    return readable, problems
+    return " ".join([f"{', '.join(available)}.", *problems])
+
+
+def training_of(snapshot: Any) -> int:
+    """Return the number of the training that saved a snapshot, see `Snapshotter.next_training`; 0 if the snapshot tells none."""
+    trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
+    number = trainer.get("training") if isinstance(trainer, dict) else None
+    return number if isinstance(number, int) else 0
 
 
 def _epoch_of(snapshot: Any) -> float:
@@ -219,19 +249,19 @@ def newest_first(path: Any) -> tuple[Path, list[Path]]:
     return path, [path] if path.is_file() else [file.path for file in sorted(snapshot_files(path), key=_recency, reverse=True)]
 
 
-def _recency(file: SnapshotFile) -> tuple[bool, float, float, bool]:
+def _recency(file: SnapshotFile) -> tuple[bool, float, float, float, bool]:
     """Return a sort key that is higher for snapshots written later. Copying changes the times of files, so they are not used.
 
-    Files of earlier runs, which were moved aside, are older. Within a run, the number of sampled steps decides. Damaged files count as
-    newest, so that they are noticed. The best snapshot is the last resort: a resumed run begins with that of the run before, and that of
-    an asynchronous run has older networks than its number of steps says.
+    Files of earlier runs, which were moved aside, are older. Within a run, the training of a `Trainer` decides, and within that the number
+    of sampled steps. Damaged files count as newest, so that they are noticed. The best snapshot is the last resort: a resumed run begins
+    with that of the run before, and that of an asynchronous run has older networks than its number of steps says.
     """
-    try:
-        steps = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
-        check_form(steps, (int, float), "cum_steps")
-    except Exception:  # Damaged files fail in many ways.
-        steps = math.inf
-    return file.name != "best", file.run, steps, not file.is_previous
+    training = steps = math.inf
+    with suppress(Exception):  # Damaged files fail in many ways.
+        snapshot = _opened(file)
+        check_form(snapshot.get("cum_steps", -1), (int, float), "cum_steps")
+        training, steps = training_of(snapshot), snapshot.get("cum_steps", -1)
+    return file.name != "best", file.run, training, steps, not file.is_previous
 
 
 def replay_files(file: Path, replay: dict | None) -> list[Path]:

@@ -123,6 +123,7 @@ class Trainer:
         self._must_continue = False  # Sampler and random states are restored when the first epoch begins.
         self._interrupt: Interrupt | None = None
         self._sampler_state: dict | None = None  # State of a sampler that was shut down after training.
+        self._training: int | None = None  # Its number, see `Snapshotter.next_training`; None before its first snapshot.
         self._epoch = 0  # The last epoch that was offered to the snapshotter,
         self._is_missing = False  # and whether the newest snapshot that was due could not be saved.
         self._total_env_steps = 0
@@ -315,7 +316,7 @@ class Trainer:
     def _train(self, args: TrainArgs) -> Any:
         if args.plot or args.pause_for_plot:
             logger.warn("There is no window to plot in: plot=True is ignored. `rlpyt video` records what an agent does.")
-        self._train_args = args
+        self._train_args, self._training = args, None
         try:
             with logger.verbosity(self.verbose):
                 settings = self._runner_settings
@@ -483,6 +484,8 @@ class Trainer:
             raise snapshot_is_missing(self._snapshotter.snapshot_dir)
 
     def _snapshot(self, epoch: int) -> dict[str, Any]:
+        if self._training is None:
+            self._training = self._snapshotter.next_training()
         args = self._train_args or TrainArgs(n_epochs=epoch + 1)
         episodes: Any = self.step_episode if args.store_episodes else None
         episodes = episodes.to_list() if hasattr(episodes, "to_list") else episodes
@@ -494,6 +497,7 @@ class Trainer:
             sampler=self._sampler_state or self._state_of_sampler(),
             trainer=dict(
                 format=FORMAT,
+                training=self._training,
                 train_args=dataclasses.asdict(args),
                 total_itr=self.step_itr,
                 cum_time=self._seconds(),
@@ -511,7 +515,8 @@ class Trainer:
 
         Args:
             from_dir: directory of the experiment.
-            from_epoch: number of an epoch that has a snapshot; "first" or "last" for the first or last such epoch.
+            from_epoch: number of an epoch that has a snapshot; "first" or "last" for the first or last such epoch. If several trainings
+                have saved in the directory, "last" is of the newest one, and an epoch is of the newest one that has it.
 
         Returns:
             A copy of the arguments of `train`, with the epoch to continue with.
@@ -594,6 +599,7 @@ class _EpochSnapshots(Snapshots):
 
     def __init__(self, snapshotter: Snapshotter, runner: Any, args: TrainArgs) -> None:
         self._snapshotter, self._runner, self._args = snapshotter, runner, args
+        self._training = snapshotter.next_training()
 
     def _epoch(self, itr: int) -> int:
         return itr // self._runner.log_interval_itrs
@@ -621,7 +627,7 @@ class _EpochSnapshots(Snapshots):
         score: float | None = None,
         only_in_best: Mapping[str, Any] | None = None,
     ) -> bool:
-        trainer = dict(format=FORMAT, train_args=dataclasses.asdict(self._args))
+        trainer = dict(format=FORMAT, training=self._training, train_args=dataclasses.asdict(self._args))
         epoch = self._epoch(itr)
         return self._snapshotter.save_itr_params(epoch, dict(params, epoch=epoch, trainer=trainer), force)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlpyt.experiment import NotAFileError, Snapshotter
-from rlpyt.runners.snapshots import find_snapshot
+from rlpyt.runners.snapshots import find_snapshot, load_snapshot
 
 FILES = {
     ("all", 1): ["itr_0", "itr_1", "itr_2", "itr_3", "itr_4"],
@@ -117,6 +117,29 @@ def test_a_file_put_aside_by_a_new_run_is_found_until_that_has_one(tmp_path):
     assert find_snapshot(tmp_path)[1]["itr"] == 7
     saved(tmp_path, "last", epochs=[2])
     assert find_snapshot(tmp_path)[1]["itr"] == 2
+
+
+@pytest.mark.parametrize("is_counted", [True, False], ids=["after a counted one", "after one of an older version"])
+@pytest.mark.parametrize(
+    "names, epochs, last",
+    [
+        (["params_previous", "params"], [4, 0], "params"),
+        (["itr_4", "params_previous", "params"], [4, 3, 0], "params"),
+        (["params", "itr_0"], [4, 0], "itr_0"),
+        (["params", "itr_4"], [4, 4], "itr_4"),
+    ],
+)
+def test_the_last_one_is_of_the_newest_training_whatever_the_epochs_are(names, epochs, last, is_counted, tmp_path):
+    for name, epoch in zip(names, epochs, strict=True):
+        number = {} if name != last and not is_counted else dict(training=1 + (name == last))
+        torch.save(dict(epoch=epoch, cum_steps=10 * epoch + 10, trainer=number), tmp_path / f"{name}.pkl")
+    for itr in ("last", epochs[names.index(last)]):
+        assert find_snapshot(tmp_path, itr)[0].stem == last
+    assert load_snapshot(tmp_path)[0].stem == last, "for runners and commands, too"
+    assert find_snapshot(tmp_path, 4)[1]["epoch"] == 4
+    assert Snapshotter(tmp_path).next_training() == 3
+    (tmp_path / f"{last}.pkl").write_bytes(b"damaged")
+    assert find_snapshot(tmp_path)[0].stem != last and Snapshotter(tmp_path).next_training() == 1 + is_counted
 
 
 def test_an_interrupted_run_saves_what_is_not_due(tmp_path):

@@ -32,6 +32,7 @@ from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.async_rl import AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.episodic import LocalSampler, MultiprocessingSampler, VecWorker
@@ -395,6 +396,29 @@ def test_in_an_experiment_everything_comes_from_its_context(tmp_path):
 def csv_rows(path):
     with open(path) as file:
         return [{k: v for k, v in row.items() if "Time" not in k} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize(
+    "mode, gap, from_epoch",
+    [("last", 1, None), ("last", 1, 3), ("all", 1, None), ("all", 1, 0), ("all", 1, 3), ("gap_and_last", 2, None), ("gap_and_last", 2, 0)],
+)
+@pytest.mark.parametrize("is_same", [True, False], ids=["the same trainer", "another one"])
+def test_of_several_trainings_in_a_directory_the_last_one_is_restored(mode, gap, from_epoch, is_same, tmp_path):
+    config = SnapshotConfig(str(tmp_path), mode, gap)
+    trainer = Trainer(config)
+    trainer.setup(Learner())
+    trainer.train(5, BATCH)
+    learner, trainer = Learner(), trainer if is_same else Trainer(config)
+    trainer.setup(learner)
+    if from_epoch is None:
+        trainer.train(1, BATCH)
+    else:
+        trainer.restore(tmp_path, from_epoch)
+        trainer.resume(n_epochs=from_epoch + 2, batch_size=2 * BATCH)
+    restored = Trainer(config)
+    restored.setup(Learner())
+    assert restored.restore(tmp_path).start_epoch == len(learner.returns) and restored.total_env_steps == trainer.total_env_steps
+    assert_same(restored._algo, learner)
 
 
 @pytest.mark.parametrize("restores", [False, True])
@@ -827,6 +851,16 @@ def test_training_returns_the_average_return_and_does_nothing_if_nothing_is_left
     trainer.setup(algo, **settings)
     trainer.restore(tmp_path)
     assert trainer.resume() is None
+
+
+def test_of_several_trainings_of_it_the_last_one_is_restored(tmp_path):
+    for n_epochs in (3, 1):
+        trainer = Trainer(SnapshotConfig(str(tmp_path), "all"))
+        algo, settings = parts_of("ppo")
+        trainer.setup(algo, **settings)
+        trainer.train(n_epochs)
+        assert Trainer(tmp_path).restore(tmp_path).start_epoch == n_epochs
+        assert load_snapshot(tmp_path)[1]["cum_steps"] == trainer.total_env_steps
 
 
 def test_a_loop_after_an_rlpyt_algorithm_counts_its_own_steps(tmp_path):

@@ -7,13 +7,13 @@ from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSamplerBase
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSamplerBase
 
 
-class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):  # type: ignore[misc]
+class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):
     """Combined with an action server for two groups; see `AsyncGpuSamplerBase`."""
 
 
-class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):  # type: ignore[misc]
+class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):
     """An `AlternatingSampler` in one or several separate processes."""
 
 
-class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):  # type: ignore[misc]
+class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):
     """A `NoOverlapAlternatingSampler` in one or several separate processes."""

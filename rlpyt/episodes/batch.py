@@ -266,7 +266,7 @@ class EpisodeBatch(TimeStepBatch):
         actions: [S,...].
         rewards: [S].
         env_infos, agent_infos: nested dictionaries of arrays [S,...].
-        step_types: `StepType` of each step [S]; kept as uint8.
+        step_types: `StepType` of each step [S]; kept as uint8. `TERMINAL` and `TIMEOUT` are only at the last step of an episode.
         lengths: steps of each episode [N] int, at least 1.
         validate: check all shapes and types.
 
@@ -482,9 +482,10 @@ class EpisodeBatch(TimeStepBatch):
         Args:
             env_spec: `EnvSpec` of their environment, or None.
             paths: dictionaries with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either
-                step_types or dones (``TERMINAL`` where done, else ``MID``). Optional keys: env_infos, agent_infos, episode_infos (without
-                a leading dimension), and next_observations, which ends with the episode's last observation. (If no last observation is
-                given, the one before is repeated.) Lists and tensors become numpy arrays; an entry of None counts as missing.
+                step_types or dones (``TERMINAL`` where done, else ``MID``; bools, or 0 and 1). Optional keys: env_infos, agent_infos,
+                episode_infos (without a leading dimension), and next_observations, which ends with the episode's last observation. (If no
+                last observation is given, the one before is repeated.) Lists and tensors become numpy arrays; an entry of None counts as
+                missing.
 
         Raises:
             ValueError: no dictionary is given, a field of one is missing or wrong, or fields of two do not match.
@@ -712,6 +713,14 @@ def _check_lengths(batch: EpisodeBatch) -> None:
         raise ValueError(f"lengths has an entry of {lengths.min()}, but every episode must have at least 1 step.")
     if int(lengths.sum()) != S:
         raise ValueError(f"lengths has the sum {int(lengths.sum())}, but must have the sum {S}: the number of steps in rewards.")
+    is_end = batch.terminals | batch.timeouts
+    is_end[batch._stops - 1] = False
+    for s in np.flatnonzero(is_end)[:1]:
+        last = batch._stops[batch._episode_idxs[s]] - 1
+        raise ValueError(
+            f"step_types[{s}] is {StepType(int(batch.step_types[s])).name}, but its episode goes on to step {last}: what follows is "
+            "another episode. Give each episode its own entry in lengths (or, in from_list, its own dictionary)."
+        )
 
 
 _NEEDED = ("observations", "actions", "rewards", "next_observations", "step_types")
@@ -731,6 +740,14 @@ def _path_of(what: str, path: Any) -> dict:
     return {key: path[key] for key in keys}
 
 
+def _as_flags(name: str, x: np.ndarray) -> np.ndarray:
+    """Return an array of bools, or of 0 and 1, as bool; any other text or number would count as True."""
+    wrong = [] if x.dtype == bool else [value for value in x.ravel().tolist() if value not in (0, 1)]
+    if wrong:
+        raise ValueError(f"{name} has the value {wrong[0]!r}, but must have True or False (or 1 or 0) for each step.")
+    return x.astype(bool)
+
+
 def _episode_of(path: dict) -> dict:
     """Return the arguments of an `EpisodeBatch` that holds this episode."""
     path = {key: tree_map(lambda x, key=key: as_array(key, as_numpy(x)), given) for key, given in path.items()}
@@ -748,7 +765,7 @@ def _episode_of(path: dict) -> dict:
     if "step_types" in path:
         step_types = path["step_types"]
     else:
-        step_types = np.where(path["dones"], StepType.TERMINAL, StepType.MID).astype(np.uint8)
+        step_types = np.where(_as_flags("dones", path["dones"]), StepType.TERMINAL, StepType.MID).astype(np.uint8)
     return dict(
         observations=observations,
         last_observations=last,

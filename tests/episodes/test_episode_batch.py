@@ -191,6 +191,12 @@ def test_sizes_are_named():
         ("last_observations", lambda x: np.concatenate([x, x])[:7], "last_observations has batch size 6"),
         ("last_observations", lambda x: x[:, :2], "last_observations must have the same number of entries"),
         ("step_types", lambda x: np.stack([x, x]), "step_types has batch size 2"),
+        (
+            "step_types",
+            lambda x: np.array([0, 1, 3, 2, 0, 1, 2, 1, 2], np.uint8),
+            "step_types.6. is TERMINAL, but its episode goes on to step 8",
+        ),
+        ("step_types", lambda x: np.array([3, 1, 3, 2, 0, 1, 1, 1, 1]), "step_types.0. is TIMEOUT, .* goes on to step 2"),
     ],
 )
 def test_what_does_not_fit_episodes_is_refused_by_name(name, change, fragment):
@@ -409,6 +415,25 @@ def test_a_list_of_episodes_with_dones():
         EpisodeBatch.from_list(SPEC, paths)
     with pytest.raises(ValueError, match="at least one dict"):
         EpisodeBatch.from_list(SPEC, [])
+
+
+@pytest.mark.parametrize("kind", [bool, int, np.float32, object])
+def test_dones_are_bools_or_0_and_1(kind):
+    path = dict(observations=np.zeros((3, 2)), actions=np.zeros(3), rewards=np.zeros(3))
+    assert EpisodeBatch.from_list(None, [dict(path, dones=np.array([0, 0, 1]).astype(kind))]).step_types.tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("dones", [["False", "False", "True"], [False, False, np.nan], [0, 0, 2], [0.0, 0.5, 1.0], [False, None, True]])
+def test_dones_that_are_something_else_are_refused(dones):
+    path = dict(observations=np.zeros((3, 2)), actions=np.zeros(3), rewards=np.zeros(3), dones=dones)
+    with pytest.raises(ValueError, match="^Episode 0: dones has the value .*, but must have True or False"):
+        EpisodeBatch.from_list(None, [path])
+
+
+def test_a_data_set_of_several_episodes_in_one_dictionary_is_refused():
+    path = dict(observations=np.zeros((6, 1)), actions=np.zeros(6), rewards=np.ones(6), dones=[0, 0, 1, 0, 0, 1])
+    with pytest.raises(ValueError, match=r"^Episode 0: step_types.2. is TERMINAL, .* to step 5: .* its own dictionary"):
+        EpisodeBatch.from_list(None, [path])
 
 
 def test_a_list_of_episodes_that_do_not_fit_is_refused_by_name():

@@ -6,6 +6,7 @@ their fields are None. Episodes hold *trees*: nested dictionaries only, in which
 
 from __future__ import annotations
 
+import copy
 import keyword
 import re
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.collections import RESERVED_NAMES, fields_of, namedarraytuple
+
+_IMMUTABLE = (str, bytes, int, float, complex, np.generic)
 
 Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
 
@@ -46,6 +49,27 @@ def map_structure(func: Callable, structure: Any, *others: Any) -> Any:
     if isinstance(structure, dict):
         return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in structure.items()}
     return None if structure is None else func(structure, *others)
+
+
+def copied(structure: Any) -> Any:
+    """Return a copy of a structure of arrays, numbers and other objects, for a record of what it is now.
+
+    Its owner may change the original in place. An object that Python cannot copy stays itself.
+    """
+    return map_structure(_copied_leaf, structure)
+
+
+def _copied_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+        return leaf.copy()
+    if isinstance(leaf, _IMMUTABLE):
+        return leaf
+    if isinstance(leaf, Mapping):
+        return {key: copied(part) for key, part in leaf.items()}
+    try:
+        return copy.deepcopy(leaf)
+    except Exception:  # Such as locks and windows.
+        return leaf
 
 
 def leaves_of(structure: Any) -> list:

@@ -1,12 +1,14 @@
 """Nested tuples and dictionaries of arrays."""
 
+import threading
 from collections import namedtuple
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from rlpyt.utils.collections import namedarraytuple
-from rlpyt.utils.structures import as_dictionaries, leaves, leaves_of, map_structure, named_leaves, stack, to_structure
+from rlpyt.utils.structures import as_dictionaries, copied, leaves, leaves_of, map_structure, named_leaves, stack, to_structure
 
 Pair = namedtuple("Pair", ["a", "b"])
 Arrays = namedarraytuple("Arrays", ["x", "y"])
@@ -38,3 +40,12 @@ def test_what_cannot_be_stacked_is_named():
         stack([{"a": 1}, {"a": [1, 2]}])
     with pytest.raises(ValueError, match=r"expected the keys \['a'\] at every step, got \['b'\]"):
         stack([{"a": 1}, {"b": 1}])
+
+
+def test_copies_keep_what_their_owner_changes_in_place_and_let_be_what_cannot_change_or_be_copied():
+    lock, text, array, objects, pair = threading.Lock(), "x" * 99, np.zeros(2), np.array([["x"], None], object), Pair([1, [2]], None)
+    kept = copied({"array": array, "map": MappingProxyType({"a": array}), "objects": objects, "pair": pair, "lock": lock, "text": text})
+    array[:], objects[0][0] = 1, "y"
+    pair.a[1].append(3)
+    assert kept["array"].tolist() == [0, 0] == kept["map"]["a"].tolist() and kept["objects"].tolist() == [["x"], None]
+    assert kept["pair"] == Pair([1, [2]], None) and kept["lock"] is lock and kept["text"] is text

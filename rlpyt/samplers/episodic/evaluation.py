@@ -14,11 +14,11 @@ from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.environment import Environment
 from rlpyt.envs.specs import StepType, checked_action
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.in_progress import InProgressEpisode, copied
+from rlpyt.samplers.episodic.in_progress import InProgressEpisode
 from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.workers import as_policy, check_has, for_worker
 from rlpyt.utils.settings import COUNT, Number, checked, has
-from rlpyt.utils.structures import from_structure, stack
+from rlpyt.utils.structures import copied, from_structure, stack
 
 ENVIRONMENT = has("an environment", "reset", "step")
 

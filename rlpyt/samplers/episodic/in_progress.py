@@ -9,7 +9,7 @@ import numpy as np
 from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.specs import checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.utils.structures import info_as_dictionaries, map_structure, stack
+from rlpyt.utils.structures import copied, info_as_dictionaries, stack
 
 
 class InProgressEpisode:
@@ -95,8 +95,3 @@ class InProgressEpisode:
     def last_obs(self) -> Any:
         """The last observation so far."""
         return self.observations[-1]
-
-
-def copied(structure: Any) -> Any:
-    """Return a structure with copies of its arrays."""
-    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, structure)

@@ -17,7 +17,7 @@ from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
 from rlpyt.samplers.rows import StepRow
 from rlpyt.utils.array import aligned
-from rlpyt.utils.structures import as_array, as_dictionaries, from_objects, is_info, map_structure, stack
+from rlpyt.utils.structures import as_array, as_dictionaries, copied, from_objects, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
 MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
@@ -31,7 +31,7 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 class Column:
     """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
-    Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape.
+    Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape. Each is a copy.
     """
 
     def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
@@ -56,6 +56,8 @@ class Column:
         """Write one value."""
         if type(value) is not self._type or not self._is_scalar:
             self._fit(as_array(self.name, value), 0)
+            if self.array.dtype == object:
+                value = copied(value)
         try:
             self.array[t, b] = value
         except OverflowError:  # One of Python's integers, which may have any size.
@@ -69,10 +71,10 @@ class Column:
         if values.dtype != self.array.dtype or values.shape != self._row_shape:
             self._fit(values, 1)
         if self._has_entries:
-            self.array[t] = values
+            self.array[t] = copied(values) if values.dtype == object else values
         else:
             for b, value in enumerate(values):
-                self.array[t, b] = value
+                self.array[t, b] = copied(value)
 
     def _fit(self, values: np.ndarray, n_leading: int) -> None:
         """Widen the dtype if it cannot hold these values; raise ValueError for another shape."""
@@ -345,8 +347,11 @@ class Recorder:
         return map_structure(lambda x: aligned(x[t] if x.dtype != object else _as_text(x[t])), self.chunk.observation)
 
     def begin(self, b: int, episode_info: dict) -> None:
-        """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""
-        self.open[b] = _Open(self.t, episode_info)
+        """Begin an episode in column `b`, whose first observation is in ``inputs[b]``.
+
+        `episode_info` is copied, because an environment may use the same dictionary and arrays for its next episode.
+        """
+        self.open[b] = _Open(self.t, copied(episode_info))
         self.running = sorted(self.open)
 
     def set_input(self, b: int, observation: Any) -> None:

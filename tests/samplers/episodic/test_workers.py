@@ -33,13 +33,13 @@ from rlpyt.agents.pg.mujoco import MujocoLstmAgent
 from rlpyt.agents.policy import AgentPolicy
 from rlpyt.envs.adapters import as_environment, as_rlpyt
 from rlpyt.envs.base import NotRestored
-from rlpyt.envs.environment import Wrapper
+from rlpyt.envs.environment import CountingEnvironment, Wrapper
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.envs.specs import StepType
+from rlpyt.envs.specs import EnvStep, StepType
 from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.episodic import (
     DefaultWorker,
@@ -53,7 +53,7 @@ from rlpyt.samplers.episodic import (
     WorkerFactory,
     recorder,
 )
-from rlpyt.samplers.episodic.evaluation import rollout
+from rlpyt.samplers.episodic.evaluation import obtain_evaluation_episodes, rollout
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import set_seed
@@ -884,6 +884,70 @@ def test_text_and_numbers_in_one_info_stay_what_they_are(first, later, how):
         batch = worker(worker_class, Policy(), env, **args).rollout()
     for infos, values in ((batch.env_infos, [first, later, later, later]), (batch.agent_infos, [first] * 4)):
         assert repr(infos["x"].tolist()) == repr(np.array(values, object).tolist())
+
+
+class ChangesInPlace(CountingEnvironment):
+    """Changes one array, list and dictionary in place, and tells of them in every step and at every reset."""
+
+    render_modes = ()
+
+    def __init__(self):
+        super().__init__(gymnasium.spaces.Box(0, 9, (1,), np.float32), gymnasium.spaces.Discrete(2), 2)
+        self._info = {"array": np.zeros(1), "names": ["0"], "deep": {"one": ["0", None]}}
+
+    def _change(self, observation):
+        n = int(self._info["array"][0]) + 1
+        self._info["array"][0], self._info["names"][0], self._info["deep"]["one"][0] = n, str(n), str(n)
+        return observation
+
+    def reset(self):
+        self._n_steps = 0
+        return self._change(np.zeros(1, np.float32)), self._info
+
+    def step(self, action):
+        self._require_reset()
+        observation = self._change(np.ones(1, np.float32))
+        return EnvStep(self.spec, action, 1.0, observation, self._info, self._count_step(False, False, 2))
+
+    def render(self, mode):
+        pass
+
+    def visualize(self):
+        pass
+
+
+@pytest.mark.parametrize("how", ["worker", "several", "in progress", "evaluation"])
+def test_infos_that_an_environment_changes_in_place_are_recorded_as_they_were(how):
+    class Policy(RandomPolicy):
+        def __init__(self):
+            self.names = ["0"]
+
+        def get_action(self, observation):
+            self.names[0] = str(int(self.names[0]) + 1)
+            return 0, {"names": self.names}
+
+        def get_actions(self, observations):
+            return np.zeros(len(observations), int), {"names": [self.get_action(o)[1]["names"] for o in observations]}
+
+    env = ChangesInPlace()
+    if how == "in progress":
+        episodes = []
+        policy = Policy()
+        for _ in range(2):
+            episodes.append(InProgressEpisode(env))
+            for _ in range(2):
+                episodes[-1].step(*policy.get_action(None))
+        batch = EpisodeBatch.concatenate(*(episode.to_batch() for episode in episodes))
+    elif how == "evaluation":
+        batch = obtain_evaluation_episodes(Policy(), env, num_eps=2)
+    else:
+        worker_class, args = (DefaultWorker, {}) if how == "worker" else (VecWorker, dict(n_envs=1))
+        batch = worker(worker_class, Policy(), env, **args).play_episodes(2).to_batch()
+    for infos, numbers in ((batch.episode_infos_by_episode, [1, 4]), (batch.env_infos, [2, 3, 5, 6])):
+        assert infos["array"].ravel().tolist() == numbers
+        assert infos["names"].ravel().tolist() == [str(n) for n in numbers]
+        assert infos["deep"]["one"].tolist() == [[str(n), None] for n in numbers]
+    assert batch.agent_infos["names"].ravel().tolist() == ["1", "2", "3", "4"]
 
 
 @every_worker

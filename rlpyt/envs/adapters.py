@@ -27,8 +27,10 @@ from rlpyt.envs.base import (
     Env,
     StatefulEnv,
     SteppableEnv,
+    as_flag,
     as_number,
     close_env,
+    flag_in,
     forwarded_attribute,
     has_state,
     horizon_of,
@@ -42,7 +44,7 @@ from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, checked_step
 from rlpyt.envs.state import complete_state, set_state
 from rlpyt.spaces.base import CompletedSpace
-from rlpyt.utils.collections import field_of, fields_of
+from rlpyt.utils.collections import fields_of
 from rlpyt.utils.misc import has_all, may_take_keyword
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env, seed_method
@@ -345,14 +347,15 @@ class RlpytAsEnvironment(CountingEnvironment):
         self._require_reset()
         observation, reward, done, env_info = self.env.step(from_dict(action, self._null_action))
         observation = to_dict(observation)  # A copy, because environments may reuse their memory.
-        done, traj_done = bool(done), bool(field_of(env_info, "traj_done", done))
-        timeout = bool(field_of(env_info, "timeout", False)) if done else traj_done
+        done = as_flag(done)
+        traj_done = flag_in(env_info, "traj_done", done)
+        timeout = flag_in(env_info, "timeout", False) if done else traj_done
         if done or traj_done:
             self._goes_on_from = None if traj_done else observation
         return EnvStep(
             env_spec=self._spec,
             action=action,
-            reward=float(reward),
+            reward=as_number(reward),
             observation=observation,
             env_info={} if env_info is None else to_dict(env_info),
             step_type=self._count_step(done and not timeout, timeout),

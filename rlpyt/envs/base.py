@@ -14,7 +14,7 @@ from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.parts import leaf_spaces
 from rlpyt.types import CompletedAgent
 from rlpyt.utils.buffer import buffer_func
-from rlpyt.utils.collections import fields_of
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.misc import attributes, has_all
 from rlpyt.utils.seed import seed_method
@@ -383,6 +383,12 @@ def as_flag(value: Any, name: str = "done") -> bool:
     if flag not in (0, 1):
         raise TypeError(f"{name}: expected True or False, got {value!r}.")
     return bool(flag)
+
+
+def flag_in(env_info: Any, name: str, default: bool) -> bool:
+    """Return the flag `name` of an env_info as a bool, like `as_flag`; `default` if there is no such field, or it is None."""
+    value = field_of(env_info, name, default)
+    return value if type(value) is bool else default if value is None else as_flag(value, f"env_info.{name}")
 
 
 def _only_number(value: Any) -> float | int | bool | None:

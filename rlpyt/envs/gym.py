@@ -255,7 +255,7 @@ def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:
     if own["_is_classic"]:
         observation, reward, done, info = own["env"].step(action)
         done = as_flag(done)
-        timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
+        timeout = done and as_flag(info.get(CLASSIC_TIMEOUT) or False, f"info['{CLASSIC_TIMEOUT}']")
         return observation, *_outcome(own, reward, done and not timeout, timeout, info)
     stepped = own["env"].step(action)
     try:

@@ -120,6 +120,20 @@ def test_a_step_of_another_form_is_refused():
         GymEnvWrapper(Odd())
 
 
+@pytest.mark.parametrize("ended", ["False", np.nan, 2], ids=str)
+def test_a_classic_environment_says_whether_time_ran_out_by_true_or_false(ended):
+    class Unclear(ClassicGymEnv):
+        def step(self, action):
+            observation, reward, done, info = super().step(action)
+            return observation, reward, done, {**info, "TimeLimit.truncated": ended} if done else info
+
+    env = GymEnvWrapper(Unclear())
+    env.reset()
+    with pytest.raises(TypeError, match=r"info\['TimeLimit.truncated'\]: expected True or False, got "):
+        for _ in range(1000):
+            assert not env.step(env.action_space.sample()).done
+
+
 @pytest.mark.parametrize("later, said", [(lambda result: result[:4], "4 values, as in classic gym"), (lambda result: None, "NoneType")])
 def test_a_step_of_another_form_later_is_refused_in_a_sentence(later, said):
     class OddLater(ScriptedEnv):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.adapters import as_environment
+from rlpyt.envs.base import as_number
 from rlpyt.envs.specs import checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.utils.structures import copied, info_as_dictionaries, stack
@@ -56,9 +57,10 @@ class InProgressEpisode:
         """
         before, agent_info = copied(action), copied(agent_info)
         env_step = checked_step(self.env.step(action), self.env)
+        reward = as_number(env_step.reward)
         self.observations.append(copied(env_step.observation))
         self.actions.append(before if env_step.action is action else copied(env_step.action))
-        self.rewards.append(env_step.reward)
+        self.rewards.append(reward)
         self.step_types.append(env_step.step_type)
         self.agent_infos.append(agent_info)
         self.env_infos.append(copied(env_step.env_info))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.adapters import InPlaceEnvironment, as_in_place, from_dict
-from rlpyt.envs.base import NotRestored, close_env
+from rlpyt.envs.base import NotRestored, close_env, flag_in
 from rlpyt.envs.env_update import apply_env_update, copied
 from rlpyt.envs.specs import EnvSpec, checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
@@ -441,12 +441,13 @@ class DefaultWorker(Worker):
     def _record(self, outcome: Outcome) -> None:
         """Record the step of an environment, and its episode if that has ended or is too long."""
         b, _, done, env_info = outcome
-        n_steps, env = self._recorder.record(b, env_info), self._in_place[b]
+        env = self._in_place[b]
         if isinstance(env, InPlaceEnvironment):
             is_over, timed_out = done, env.timed_out
         else:  # Its infos may have these fields.
-            is_over = getattr(env_info, "traj_done", done)
-            timed_out = not done or getattr(env_info, "timeout", False)
+            is_over = flag_in(env_info, "traj_done", done)
+            timed_out = is_over if not done else flag_in(env_info, "timeout", False)
+        n_steps = self._recorder.record(b, env_info)
         if done or is_over:
             self._needs_reset[b] = bool(is_over)
             self._recorder.end(b, TIMEOUT if timed_out else TERMINAL)

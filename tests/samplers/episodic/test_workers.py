@@ -1297,22 +1297,26 @@ class WrongEnv(CountingEnv):
         if step.env_info.t == 3:
             if self.wrong == "exit":
                 raise SystemExit
-            step = step._replace(**self.wrong)
+            info = {name: value for name, value in self.wrong.items() if name in step.env_info._fields}
+            changes = {name: value for name, value in self.wrong.items() if name not in info}
+            step = step._replace(env_info=step.env_info._replace(**info), **changes)
         return step
 
 
-@pytest.mark.parametrize(
-    "wrong, said",
-    [
-        (dict(reward="1.0"), "reward: expected one number, got '1.0'"),
-        (dict(reward=None), "reward: expected one number, got None"),
-        (dict(reward=np.zeros(2)), "reward: expected one number, got array"),
-        (dict(done=None), "done: expected True or False, got None"),
-        (dict(done="False"), "done: expected True or False, got 'False'"),
-        ("exit", r"An environment called sys.exit\(\)"),
-    ],
-    ids=str,
-)
+WRONG = [
+    (dict(reward="1.0"), "reward: expected one number, got '1.0'"),
+    (dict(reward=None), "reward: expected one number, got None"),
+    (dict(reward=np.zeros(2)), "reward: expected one number, got array"),
+    (dict(done=None), "done: expected True or False, got None"),
+    (dict(done="False"), "done: expected True or False, got 'False'"),
+    (dict(done=np.nan), "done: expected True or False, got nan"),
+    (dict(done=True, timeout="False"), "env_info.timeout: expected True or False, got 'False'"),
+    (dict(done=True, timeout=np.nan), "env_info.timeout: expected True or False, got nan"),
+    (dict(done=True, traj_done="False"), "env_info.traj_done: expected True or False, got 'False'"),
+]
+
+
+@pytest.mark.parametrize("wrong, said", [*WRONG, ("exit", r"An environment called sys.exit\(\)")], ids=str)
 def test_a_reward_or_done_that_is_none_and_an_exit_are_failures_by_name(wrong, said):
     played = worker(VecWorker, RandomPolicy(), [CountingEnv(4), WrongEnv(wrong)], n_envs=2)
     with pytest.raises((TypeError, RuntimeError), match=said) as info:
@@ -1320,7 +1324,31 @@ def test_a_reward_or_done_that_is_none_and_an_exit_are_failures_by_name(wrong, s
     assert "environment 1 of worker 0, in step 2" in str(info.value) + str(getattr(info.value, "__notes__", ""))
 
 
-def test_arrays_of_one_element_are_numbers():
-    env = WrongEnv(dict(reward=np.array([7.5]), done=np.array([0])))
-    batch = worker(VecWorker, RandomPolicy(), [env], n_envs=1).play_episodes(1).to_batch()
-    assert batch.rewards.tolist() == [1, 2, 7.5, 4, 5]
+@pytest.mark.parametrize("wrong, said", WRONG, ids=str)
+def test_a_reward_or_flag_that_is_something_else_is_named_in_a_rollout_too(wrong, said):
+    with pytest.raises(TypeError, match=said):
+        rollout(WrongEnv(wrong), RandomPolicy())
+
+
+@pytest.mark.parametrize("reward, said", [("1.0", "got '1.0'"), (np.zeros(2), "got array")], ids=str)
+def test_an_episode_in_progress_refuses_what_is_no_reward_and_stays_as_it_was(reward, said):
+    episode = InProgressEpisode(WrongEnvironment(reward=[1.0, reward]))
+    episode.step(0, {})
+    with pytest.raises(TypeError, match=f"reward: expected one number, {said}"):
+        episode.step(0, {})
+    assert episode.to_batch().rewards.tolist() == [1]
+
+
+@pytest.mark.parametrize("ends", [dict(done=np.array([0])), dict(done=np.array([1.0]), timeout=0), dict(done=1, timeout=None)])
+def test_arrays_of_one_element_are_numbers(ends):
+    wrong = dict(reward=np.array([7.5]), **ends)
+    batch = worker(VecWorker, RandomPolicy(), [WrongEnv(wrong)], n_envs=1).play_episodes(1).to_batch()
+    assert batch.rewards.tolist() == ([1, 2, 7.5] if "timeout" in ends else [1, 2, 7.5, 4, 5])
+    played = rollout(WrongEnv(wrong), RandomPolicy())
+    assert played["rewards"].tolist() == batch.rewards.tolist()
+    assert played["step_types"].tolist() == batch.step_types.tolist() and batch.terminals[-1]
+
+
+def test_rewards_of_an_environment_may_be_arrays_of_one_element():
+    batch = obtain_evaluation_episodes(RandomPolicy(), WrongEnvironment(reward=[np.array([2.0]), np.array([1])]), num_eps=1)
+    assert batch.rewards.tolist() == [2, 1, 1, 1]

@@ -202,6 +202,13 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
     return each
 
 
+def first_update(updates: Any) -> Any:
+    """Return the update of the first environment: `updates` itself, or the first entry of lists, nested if each worker has several."""
+    while isinstance(updates, list):
+        updates = updates[0]
+    return updates
+
+
 def warn_of_copies(updates: Iterable[Any]) -> None:
     """Warn if copies of the environments in these updates may all draw the same random numbers."""
     from rlpyt.envs.adapters import seeds_itself

@@ -123,6 +123,7 @@ class OpenedRun:
 
     def _envs_of_algo(self) -> Any:
         """A sampler's attributes of environments, for an algorithm with its own training loop and a sampler of episodes or recorded env."""
+        from rlpyt.envs.env_update import first_update
         from rlpyt.types import TrajInfo
 
         if "env" in self.record:
@@ -132,7 +133,7 @@ class OpenedRun:
             self.algo._sampler.shutdown_worker()
         else:
             raise ValueError(f"{self.params_file} does not say which environment the run had. {HINT}")
-        given = given[0] if isinstance(given, list) else given
+        given = first_update(given)
         makes_envs = callable(given) and not hasattr(given, "step")
         EnvCls = given if makes_envs or isinstance(given, type) else partial(copy.deepcopy, given)
         return SimpleNamespace(eval_EnvCls=EnvCls, eval_env_kwargs={}, TrajInfoCls=TrajInfo)

@@ -29,9 +29,11 @@ from rlpyt.experiments.opening import OpenedRun, TrainedPolicy
 from rlpyt.experiments.trust import Names, names_in
 from rlpyt.runners.checkpoint import settings_of
 from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.runners.trainer import Trainer
+from rlpyt.samplers.episodic import LocalSampler, VecWorker
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.recipes import Script, describe_call, make_call
+from rlpyt.utils.recipes import Recorded, Script, describe_call, make_call
 
 NOWHERE = Script("/nowhere/script.py")
 
@@ -142,6 +144,58 @@ def test_a_policy_takes_one_observation_and_says_what_is_none(EnvCls):
             policy(np.zeros(shape, np.float32))
     with pytest.raises(ValueError, match=r"give the observation alone: observation, info = env.reset\(\)\.$"):
         policy((np.zeros(4, np.float32), {}))
+
+
+class Still(Recorded):
+    """A policy without parameters."""
+
+    def __init__(self):
+        pass
+
+    def reset(self, do_resets=None):
+        pass
+
+    def get_action(self, observation):
+        return 0, {}
+
+    def get_actions(self, observations):
+        return np.zeros(len(observations), int), {}
+
+    def get_param_values(self):
+        return {}
+
+    def set_param_values(self, params):
+        pass
+
+
+class OnlySamples(Recorded):
+    """An algorithm with its own loop, which learns nothing."""
+
+    def __init__(self, sampler, policy):
+        self._sampler, self.policy = sampler, policy
+
+    def train(self, trainer):
+        for _ in trainer.step_epochs():
+            trainer.obtain_episodes(trainer.step_itr)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def make_pole():
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.mark.parametrize("envs", [make_pole, [make_pole], [[make_pole, make_pole]]], ids=["one", "list", "nested"])
+def test_a_policy_is_loaded_whatever_lists_of_environments_its_sampler_was_given(envs, tmp_path):
+    policy, trainer = Still(), Trainer(tmp_path, verbose=0)
+    args = dict(worker_class=VecWorker, worker_args=dict(n_envs=2), n_workers=1)
+    trainer.setup(OnlySamples(LocalSampler(policy, envs, max_episode_length=5, **args), policy))
+    trainer.train(1, 5)
+    assert rlpyt.load_policy(tmp_path)(np.zeros(4, np.float32)) == 0
 
 
 def test_a_policy_counts_the_observations_of_a_discrete_space_as_in_training():

@@ -18,6 +18,7 @@ from rlpyt.envs.env_update import (
     NewEnvUpdate,
     apply_env_update,
     check_env_update,
+    first_update,
     warn_of_copies,
 )
 from rlpyt.episodes.batch import EpisodeBatch
@@ -279,9 +280,7 @@ class Sampler(Recorded, ABC):
         policies = list({id(policy): policy for policy in policies if "prepare" in OptionalMethods(policy)}.values())
         if not policies:
             return
-        update = self._envs[0]
-        while isinstance(update, list):
-            update = update[0]
+        update = first_update(self._envs)
         is_made_here = not _is_instance(update) and not isinstance(update, ExistingEnvUpdate)
         env = apply_env_update(None, update)
         try:

@@ -44,12 +44,13 @@ class EpisodeReplayBuffer(Recorded):
 
     @checked(capacity=COUNT, env_spec=ENV_SPEC)
     def __init__(self, capacity: int, env_spec: EnvSpec | None = None) -> None:
-        self.capacity, self.env_spec = capacity, env_spec
+        self.capacity, self._given_spec = capacity, env_spec
         self.rng = rng_from_global_seed()
         self.clear()
 
     def clear(self) -> None:
-        """Forget all episodes, and their fields, dtypes and shapes."""
+        """Forget all episodes, and their fields, dtypes and shapes; `env_spec` is that of the constructor again."""
+        self.env_spec = self._given_spec
         self._ring = Ring(self.capacity)
         self._episodes: deque[tuple[int, int]] = deque()  # (number of the first step, steps), oldest first.
         self._steps: dict[str, Tree] | None = None  # [capacity,...]
@@ -279,7 +280,9 @@ class EpisodeReplayBuffer(Recorded):
         check_form(state, dict(capacity=int, rng=str, episodes=(dict, type(None))), "The saved buffer")
         if state["capacity"] != self.capacity:
             raise ValueError(f"The saved buffer has capacity={state['capacity']}, and this one has capacity={self.capacity}.")
+        spec = self.env_spec  # The state has none.
         self.clear()
+        self.env_spec = spec
         if state["episodes"] is not None:
             kept = {name: tree_map(as_numpy, tree) for name, tree in state["episodes"].items()}
             check_form(kept, dict(lengths=np.ndarray, rewards=np.ndarray, episode_infos_by_episode=dict), "episodes of the saved buffer")

@@ -208,6 +208,27 @@ def test_infos_that_only_later_episodes_have_are_refused():
     assert buffer.episodes().episode_infos_by_episode["length"].tolist() == [2]
 
 
+@pytest.mark.parametrize("given", [None, SPEC])
+def test_an_empty_buffer_takes_the_spec_of_other_episodes_unless_it_was_given_one(given):
+    buffer, other = EpisodeReplayBuffer(10, given), EnvSpec(spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.Discrete(5))
+    buffer.append_episodes(make_episodes([2]))
+    buffer.clear()
+    assert buffer.env_spec is given
+    batch = make_episodes([2])
+    wider = {name: np.repeat(getattr(batch, name), 2, axis=1)[:, :3] for name in ("observations", "last_observations")}
+    fields = {name: getattr(batch, name) for name in ("actions", "rewards", "step_types", "lengths")}
+    buffer.append_episodes(EpisodeBatch(other, **wider, **fields))
+    assert buffer.episodes().env_spec is (given or other)
+
+
+def test_a_buffer_that_loads_a_state_keeps_its_spec():
+    buffer, restored = EpisodeReplayBuffer(10), EpisodeReplayBuffer(10)
+    for each in (buffer, restored):
+        each.append_episodes(make_episodes([2]))
+    restored.load_state_dict(buffer.state_dict())
+    assert restored.env_spec is SPEC
+
+
 def test_errors():
     with pytest.raises(ValueError, match="capacity=0"):
         EpisodeReplayBuffer(0)

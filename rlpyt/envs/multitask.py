@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -219,7 +220,8 @@ class MultiEnvWrapper(_OtherSpec):
     Args:
         envs: environments of any kind, or constructors of them. Give constructors if several wrappers must not share environments.
         sample_strategy: function of the number of tasks and the last task (None at first) that returns the next task. If it takes the
-            keyword `rng`, it gets a generator, seeded by `seed`, or else from numpy's global random state.
+            keyword `rng`, it gets a generator, seeded by `seed`, or else from numpy's global random state. `reset` raises ValueError
+            if there is no such task.
         mode: "add-onehot" adds a one-hot of the task to observations, "del-onehot" removes a one-hot at their end, "vanilla" leaves them
             unchanged.
         env_names: one name for each environment.
@@ -294,11 +296,21 @@ class MultiEnvWrapper(_OtherSpec):
         if self._strategy_takes_rng and self._rng is None:
             self._rng = rng_from_global_seed()
         rng = dict(rng=self._rng) if self._strategy_takes_rng else {}
-        self._active = self._strategy(self.num_tasks, None if self._begins_anew else self._active, **rng)
+        self._active = self._checked_task(self._strategy(self.num_tasks, None if self._begins_anew else self._active, **rng))
         self._begins_anew = False
         self.env = self._envs[self._active]
         observation, episode_info = checked_reset(self.env.reset(), self.env)
         return self._observation(observation), {**episode_info, "task_one_hot": self.active_task_one_hot}
+
+    def _checked_task(self, task: Any) -> int:
+        """Return the number that `sample_strategy` has chosen; ValueError if there is no such task."""
+        try:
+            number = operator.index(task)
+        except TypeError:
+            number = -1
+        if not 0 <= number < self.num_tasks:
+            raise ValueError(f"sample_strategy returned {task!r}, but must return the number of a task, from 0 to {self.num_tasks - 1}.")
+        return number
 
     def step(self, action: Any) -> EnvStep:
         """Step the chosen environment."""

@@ -167,6 +167,9 @@ class MetaWorldTaskSampler(TaskSampler):
         wrapper: called with an environment, and the task if it takes two arguments; returns it wrapped.
         add_env_onehot: wrap each environment in a `TaskOnehotWrapper` with the number of its class.
         rng: see `TaskSampler`.
+
+    Raises:
+        ValueError: the benchmark has no class of this kind, or a class has no task.
     """
 
     @checked(benchmark=has("a benchmark of Meta-World", "train_classes", "train_tasks"), kind=one_of("train", "test"), rng=RNG)
@@ -179,8 +182,14 @@ class MetaWorldTaskSampler(TaskSampler):
         rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__(rng)
-        self._classes = dict(getattr(benchmark, f"{kind}_classes"))
-        self._tasks = {name: [task for task in getattr(benchmark, f"{kind}_tasks") if task.env_name == name] for name in self._classes}
+        self._classes = dict(getattr(benchmark, f"{kind}_classes", {}))
+        if not self._classes:
+            raise ValueError(f"kind={kind!r} is not possible: this benchmark has no {kind}_classes.")
+        tasks = getattr(benchmark, f"{kind}_tasks", ())
+        self._tasks = {name: [task for task in tasks if task.env_name == name] for name in self._classes}
+        without = [name for name, tasks_of in self._tasks.items() if not tasks_of]
+        if without:
+            raise ValueError(f"{kind}_tasks of the benchmark has no task of {', '.join(sorted(without))}: every class needs at least one.")
         self._wrappers = {
             name: _ClassWrapper(i, len(self._classes), wrapper, add_env_onehot) for i, name in enumerate(sorted(self._classes))
         }

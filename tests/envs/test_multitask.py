@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 from functools import partial
 
 import gymnasium
@@ -192,6 +193,16 @@ def test_tasks_in_turn_begin_with_the_first_after_seeding():
     assert env.step(np.zeros(2)).env_info["task_id"] == 1  # Until the next reset, the episode is that of task 1.
     env.set_state(env.get_state())
     assert (env.reset(), env.active_task_index)[1] == 0
+
+
+@pytest.mark.parametrize("task", [-1, 3, None, 1.0, "1", [0]])
+def test_a_strategy_that_returns_no_number_of_a_task_is_refused_and_the_episode_goes_on(task):
+    chosen = iter([np.int64(1), task])
+    env = MultiEnvWrapper(points(), lambda num_tasks, last_task: next(chosen))
+    env.reset()
+    with pytest.raises(ValueError, match=rf"sample_strategy returned {re.escape(repr(task))}, .* from 0 to 2"):
+        env.reset()
+    assert env.step(np.zeros(2)).env_info["task_id"] == 1 == env.get_state()["active"]
 
 
 def test_a_state_without_a_generator_is_restored():

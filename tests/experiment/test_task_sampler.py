@@ -149,3 +149,8 @@ def test_classes_of_a_benchmark_get_equal_shares():
     assert len(sampler.sample(4, with_replacement=True)) == 4
     with pytest.raises(ValueError, match="kind='all'"):
         MetaWorldTaskSampler(Benchmark({}, []), "all")
+    for kind in ("train", "test"):
+        with pytest.raises(ValueError, match=f"kind='{kind}' is not possible: this benchmark has no {kind}_classes"):
+            MetaWorldTaskSampler(Benchmark({}, tasks), kind)
+    with pytest.raises(ValueError, match="train_tasks of the benchmark has no task of push, reach: every class needs"):
+        MetaWorldTaskSampler(Benchmark({"reach": Reach, "push": Push}, []), "train")

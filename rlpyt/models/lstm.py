@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.models.utils import Model
+from rlpyt.models.utils import Model, as_vectors
 from rlpyt.utils.collections import namedarraytuple
 
 # Hidden state and cell state, both [N,B,H]: layers, environments, width.
@@ -43,7 +43,7 @@ class LstmWithInputs(Model):
         """
         x = _joined(features, prev_action, prev_reward, T, B)
         out, (h, c) = self.lstm(x, None if init_rnn_state is None else tuple(init_rnn_state))
-        return out.reshape(T * B, -1), RnnState(h=h, c=c)
+        return out.flatten(0, 1), RnnState(h=h, c=c)
 
 
 class GruWithInputs(Model):
@@ -71,7 +71,7 @@ class GruWithInputs(Model):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Outputs [T*B,H], and the state after the last step [N,B,H], like `LstmWithInputs`."""
         out, state = self.gru(_joined(features, prev_action, prev_reward, T, B), init_rnn_state)
-        return out.reshape(T * B, -1), state
+        return out.flatten(0, 1), state
 
 
 def make_rnn(rnn: str, feature_size: int, action_size: int, size: int) -> LstmWithInputs | GruWithInputs:
@@ -84,5 +84,6 @@ def make_rnn(rnn: str, feature_size: int, action_size: int, size: int) -> LstmWi
 
 def _joined(features: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor, T: int, B: int) -> torch.Tensor:
     """Return the inputs of the recurrent layer [T,B,size]."""
-    inputs = [features, prev_action.reshape(T * B, -1), prev_reward.reshape(T * B, 1)]
-    return torch.cat(inputs, dim=1).view(T, B, -1)
+    inputs = [features, as_vectors(prev_action, T * B), prev_reward.reshape(T * B, 1)]
+    x = torch.cat(inputs, dim=1)
+    return x.view(T, B, x.shape[1])

@@ -34,6 +34,11 @@ def _pair(x: int | Sequence[int]) -> tuple[int, int]:
     return first, second
 
 
+def as_vectors(x: torch.Tensor, n: int) -> torch.Tensor:
+    """Return vectors of `n` steps with any leading dims as [n,size]. ``reshape(n, -1)`` is ambiguous if there is no step."""
+    return x.reshape(n, -1) if n else x.reshape(0, x.shape[-1])
+
+
 class ScaleGrad(torch.autograd.Function):
     """Identity in the forward pass, which multiplies the gradient by `scale` in the backward pass."""
 

@@ -47,7 +47,7 @@ def test_the_parts_of_a_structured_observation_are_joined():
     assert vector.size == 5 and x.tolist() == [[1, 2, 3, 4, 5]] and lead_dims == (1, 1, 1)
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,), (2, 0)])
 @pytest.mark.parametrize(
     "make, n_outputs",
     [

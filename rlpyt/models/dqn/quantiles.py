@@ -26,7 +26,8 @@ class FractionEmbedding(torch.nn.Module):
     def forward(self, fractions: torch.Tensor) -> torch.Tensor:
         """[*] -> [*,output_size]."""
         cosines = torch.cos(fractions[..., None] * self.frequencies)
-        return torch.relu(self.linear(cosines.view(-1, N_COSINES))).view(*fractions.shape, -1)
+        x = torch.relu(self.linear(cosines.view(-1, N_COSINES)))
+        return x.view(*fractions.shape, x.shape[1])
 
 
 class QuantileHead(torch.nn.Module):
@@ -47,4 +48,5 @@ class QuantileHead(torch.nn.Module):
         B, n_features = features.shape
         N = fractions.shape[-1]
         x = features[:, None] * self.embedding(fractions)  # [B,N,n_features]
-        return self.head(x.view(B * N, n_features)).view(B, N, -1).transpose(1, 2)
+        x = self.head(x.view(B * N, n_features))
+        return x.view(B, N, x.shape[1]).transpose(1, 2)

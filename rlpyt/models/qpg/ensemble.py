@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import in_float32
 from rlpyt.models.mlp import NormalizingModel
+from rlpyt.models.utils import as_vectors
 from rlpyt.utils.settings import COUNT, Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -202,7 +203,7 @@ class QEnsembleModel(NormalizingModel):
         """
         x, lead_dims = self.observation_vector(observation)
         if action is not None:
-            x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
+            x = torch.cat([x, as_vectors(action, len(x)).to(x.dtype)], dim=1)
         values = self.mlp(x) if critics is None else torch.func.functional_call(self.mlp, _of_critics(self.mlp, critics), x)
         values = values.transpose(0, 1)  # [T*B,n_critics,outputs]
         return restore_leading_dims(values.reshape(*values.shape[:2], *self.output_shape), *lead_dims)

@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, NormalizingModel
+from rlpyt.models.utils import as_vectors
 from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -69,7 +70,7 @@ class QpgLstm(NormalizingModel):
         """The inputs of `remember`, and an action with the same leading dims -> outputs [T,B,output_size], and the state after them."""
         x, next_rnn_state, lead_dims = self.remember(*inputs)
         if action is not None:
-            x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
+            x = torch.cat([x, as_vectors(action, len(x)).to(x.dtype)], dim=1)
         return restore_leading_dims(self.head(x), *lead_dims), next_rnn_state
 
 

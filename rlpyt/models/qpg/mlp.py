@@ -11,6 +11,7 @@ from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.models.mlp import MlpModel, NormalizingModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, after_constants, perceptrons
+from rlpyt.models.utils import as_vectors
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -57,7 +58,7 @@ class QpgMlp(NormalizingModel):
             x, lead_dims = to_vector(observation)
         x = self.normalized(x)
         if action is not None:
-            x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
+            x = torch.cat([x, as_vectors(action, len(x)).to(x.dtype)], dim=1)
         return x, lead_dims
 
     def output(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:

@@ -21,7 +21,7 @@ def test_the_default_network_is_the_documented_one(dueling):
     assert sorted(tuple(p.shape) for p in model.parameters()) == sorted(CONVOLUTIONS + (dueling_head if dueling else head))
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,), (2, 0)])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("images", [False, True])
 def test_probabilities_sum_to_one_over_atoms_whatever_the_leading_dims(images, dueling, lead):

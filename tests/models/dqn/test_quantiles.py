@@ -47,7 +47,8 @@ def test_the_default_network_for_images_is_that_of_the_paper_with_the_convolutio
 @pytest.mark.parametrize("dueling", [False, True])
 def test_a_perceptron_multiplies_behind_its_first_hidden_layer(hidden_sizes, dueling):
     model = MlpIqnModel((4,), A, hidden_sizes, dueling)
-    assert model(torch.randn(2, 5, 4), None, None, torch.rand(2, 5, 8)).shape == (2, 5, A, 8)
+    for B in (5, 0):
+        assert model(torch.randn(2, B, 4), None, None, torch.rand(2, B, 8)).shape == (2, B, A, 8)
     assert model.first.output_size == (128 if hidden_sizes is None else 7) == model.head.embedding.linear.out_features
 
 

@@ -32,7 +32,7 @@ def state(B):
     return RnnState(torch.randn(1, B, H), torch.randn(1, B, H))
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,), (2, 0)])
 def test_outputs_have_the_leading_dims_of_the_inputs_and_states_always_have_B(case, lead):
     model, inputs = case
     B = lead[-1] if lead else 1

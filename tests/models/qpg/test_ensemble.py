@@ -56,7 +56,7 @@ def test_layers_start_like_those_of_torch():
         assert ours.abs().max() <= 1 / 8 and ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
 
 
-@pytest.mark.parametrize("lead", [(), (B,), (2, B)])
+@pytest.mark.parametrize("lead", [(), (B,), (2, B), (0,), (2, 0)])
 @pytest.mark.parametrize(
     "settings, rest",
     [

@@ -25,13 +25,14 @@ def state(B, rnn="lstm"):
 
 
 @every_model
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
-def test_outputs_have_the_leading_dims_of_the_inputs_and_states_always_have_B(name, lead):
-    model, (before, after) = make(name), inputs(name, *lead)
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,), (2, 0)])
+@pytest.mark.parametrize("rnn", ["lstm", "gru"])
+def test_outputs_have_the_leading_dims_of_the_inputs_and_states_always_have_B(name, lead, rnn):
+    model, (before, after) = make(name, rnn=rnn), inputs(name, *lead)
     B = lead[-1] if lead else 1
-    *outputs, next_state = model(*before, state(B), *after)
+    *outputs, next_state = model(*before, state(B, rnn), *after)
     assert [tuple(x.shape) for x in outputs] == [(*lead, *shape) for shape in SHAPES[name]]
-    assert next_state.h.shape == next_state.c.shape == (1, B, H)
+    assert all(x.shape == (1, B, H) for x in (next_state if rnn == "lstm" else [next_state]))
 
 
 @pytest.mark.parametrize("rnn", ["lstm", "gru"])

@@ -4,7 +4,7 @@ import torch
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.qpg.mlp import MuMlpModel, PiMlpModel, QofMuMlpModel, VMlpModel, q_values
 
-LEADS = [(), (3,), (2, 3)]
+LEADS = [(), (3,), (2, 3), (0,), (2, 0)]
 
 
 def inputs(*lead, shape=(4,)):

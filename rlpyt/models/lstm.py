@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ class LstmWithInputs(Model):
 
     def __init__(self, feature_size: int, action_size: int, lstm_size: int) -> None:
         super().__init__()
-        self.lstm = torch.nn.LSTM(feature_size + action_size + 1, lstm_size)
+        self.lstm = torch.nn.LSTM(feature_size + action_size + 1, index(lstm_size))
 
     def forward(
         self,
@@ -58,7 +59,7 @@ class GruWithInputs(Model):
 
     def __init__(self, feature_size: int, action_size: int, gru_size: int) -> None:
         super().__init__()
-        self.gru = torch.nn.GRU(feature_size + action_size + 1, gru_size)
+        self.gru = torch.nn.GRU(feature_size + action_size + 1, index(gru_size))
 
     def forward(
         self,

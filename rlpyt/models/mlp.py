@@ -1,7 +1,9 @@
 """Multilayer perceptron, and the conversion of observations of any shape to its input, normalized or not."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from numbers import Integral
+from operator import index
+from typing import Any, cast
 
 import numpy as np  # noqa: F401  Programs that import all names with an asterisk take it from here.
 import torch
@@ -33,7 +35,7 @@ class MlpModel(torch.nn.Module):
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
     ) -> None:
         super().__init__()
-        sizes = [input_size, *_as_list(hidden_sizes)]
+        sizes = [input_size, *list_of_sizes(hidden_sizes)]
         layers = []
         for n_in, n_out in zip(sizes, sizes[1:]):
             layers += [Linear(n_in, n_out), nonlinearity()]
@@ -131,8 +133,13 @@ class NormalizingModel(Model):
             self.obs_rms.update(self.observation(observation)[0])
 
 
-def _as_list(sizes: Sequence[int] | int | None) -> list[int]:
-    return [] if sizes is None else [sizes] if isinstance(sizes, int) else list(sizes)
+def list_of_sizes(hidden_sizes: Sequence[int] | int | None, default: Sequence[int] = ()) -> list[int]:
+    """Return the widths of hidden layers as a list; an integer stands for one layer, and None for the `default`.
+
+    Integers may be those of numpy, which become Python's, because some modules of torch take no others.
+    """
+    sizes = default if hidden_sizes is None else hidden_sizes
+    return list(map(index, [sizes] if isinstance(sizes, Integral) else cast(Sequence[int], sizes)))
 
 
 def _is_structure(shape: Sequence) -> bool:

@@ -1,13 +1,18 @@
 from collections import namedtuple
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from rlpyt.models.dqn.dueling import DuelingHeadModel
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.pg.mlp_ff_model import MlpFfModel, MlpGaussianFfModel
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
+from rlpyt.models.qpg.ensemble import QEnsembleModel
+from rlpyt.models.qpg.lstm import QpgLstm
 
 
 def test_last_layer_is_linear_only_if_it_has_a_size():
@@ -23,6 +28,24 @@ def test_hidden_sizes_may_be_a_number_or_empty():
     assert [tuple(p.shape) for p in MlpModel(3, 8, 2).parameters()] == [(8, 3), (8,), (2, 8), (2,)]
     assert len(MlpModel(3, [], 2).model) == 1
     assert MlpModel(3, None).output_size == 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(MlpModel, 4, output_size=2),
+        partial(MlpDqnModel, (4,), 2),
+        partial(MlpDqnModel, (4,), 2, dueling=True),
+        partial(MlpIqnModel, (4,), 2),
+        partial(QEnsembleModel, (4,), action_size=2),
+        partial(QpgLstm, (4,), 2, 2, lstm_size=np.int64(8)),
+        partial(QpgLstm, (4,), 2, 2, lstm_size=np.int64(8), rnn="gru"),
+    ],
+)
+@pytest.mark.parametrize("sizes", [np.int64(8), np.array([8]), [np.int64(8)], (8,), 8], ids=repr)
+def test_sizes_of_hidden_layers_may_be_numbers_of_numpy(make, sizes):
+    expected = {name: x.shape for name, x in make(hidden_sizes=[8]).state_dict().items()}
+    assert {name: x.shape for name, x in make(hidden_sizes=sizes).state_dict().items()} == expected
 
 
 def test_bytes_are_scaled_and_flattened():

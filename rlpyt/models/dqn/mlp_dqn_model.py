@@ -7,7 +7,7 @@ import torch
 
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.mlp import MlpModel, ObservationVector, list_of_sizes
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -36,14 +36,13 @@ class MlpDqnModel(Model):
     ) -> None:
         super().__init__()
         self.dueling = dueling
-        hidden_sizes = [128, 128] if hidden_sizes is None else hidden_sizes
+        sizes = list_of_sizes(hidden_sizes, default=[128, 128])
         self.observation = ObservationVector(observation_shape, n_observations)
         if dueling:
-            sizes = [hidden_sizes] if isinstance(hidden_sizes, int) else hidden_sizes
             first = MlpModel(self.observation.size, sizes[:1])
             self.head: torch.nn.Module = torch.nn.Sequential(first, make_head(first.output_size, sizes[1:], output_size, dueling, n_atoms))
         else:
-            self.head = make_head(self.observation.size, hidden_sizes, output_size, dueling, n_atoms)
+            self.head = make_head(self.observation.size, sizes, output_size, dueling, n_atoms)
         if noisy:
             make_noisy(self.head)
 

@@ -8,7 +8,7 @@ import torch
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.dqn.quantiles import QuantileHead
-from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.mlp import MlpModel, ObservationVector, list_of_sizes
 from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -35,7 +35,7 @@ class MlpIqnModel(Model):
     ) -> None:
         super().__init__()
         self.dueling = dueling
-        sizes = [128, 128] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
+        sizes = list_of_sizes(hidden_sizes, default=[128, 128])
         if not sizes:
             raise ValueError(
                 f"{type(self).__name__}: hidden_sizes={hidden_sizes!r} needs at least one layer: its output is multiplied by "

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.batch_renorm import BatchRenorm
 from rlpyt.models.linear import in_float32
-from rlpyt.models.mlp import NormalizingModel
+from rlpyt.models.mlp import NormalizingModel, list_of_sizes
 from rlpyt.models.utils import as_vectors
 from rlpyt.utils.settings import COUNT, Number, checked
 from rlpyt.utils.tensor import restore_leading_dims
@@ -181,8 +181,7 @@ class QEnsembleModel(NormalizingModel):
     ) -> None:
         super().__init__(observation_shape, n_observations=n_observations, **settings)
         self.output_shape = tuple(size for size in (output_size, n_quantiles) if size is not None)
-        sizes = [256, 256] if hidden_sizes is None else [hidden_sizes] if isinstance(hidden_sizes, int) else list(hidden_sizes)
-        sizes = [self.observation.size + (action_size or 0), *sizes]
+        sizes = [self.observation.size + (action_size or 0), *list_of_sizes(hidden_sizes, default=[256, 256])]
         layers: list[torch.nn.Module] = [BatchRenorm(sizes[0], (n_critics,))] if batch_renorm else []
         for n_in, n_out in zip(sizes, sizes[1:]):
             layers.append(EnsembleLinear(n_critics, n_in, n_out))

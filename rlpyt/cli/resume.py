@@ -145,19 +145,20 @@ def train(run_dir: Path, params: Mapping[str, Any], settings: Mapping[str, Any],
 
     Args:
         run_dir: directory of the run, run_<ID>.
-        params: contents of its params.json, which stay the same.
-        settings: further arguments of `rlpyt.utils.logging.context.logger_context`.
+        params: contents of its params.json, which stay the same. The record of the run is among them.
+        settings: further arguments of `rlpyt.utils.logging.context.run_context`.
         work: function that trains.
     """
     from rlpyt.utils.launching.status import marked
-    from rlpyt.utils.logging.context import logger_context
+    from rlpyt.utils.logging.context import run_context
 
     text = run_dir.name.removeprefix("run_")
     run_ID = int(text) if text.isdecimal() and str(int(text)) == text else text  # run_01 is another run than run_1.
-    own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
+    name = params.get("name", run_dir.parent.name)
+    params = {**params, "name": name, "run_ID": run_ID}
     is_open = False
     try:
-        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, override_prefix=True, **settings):
+        with run_context(str(run_dir), f"{name}_{run_ID}", params, **settings, if_taken="wait until it has ended."):
             is_open = True
             with marked(run_dir):
                 work()

@@ -221,6 +221,24 @@ def test_trainers_are_recorded_with_their_epochs(tmp_path):
     assert record["n_steps"] == 16 and record["trainer"]["batch_size"] == 8 and "agent" in record
 
 
+@pytest.mark.parametrize("has_runner", [True, False])
+def test_a_run_with_the_params_json_of_another_is_a_new_one(tmp_path, has_runner):
+    def run(run_ID, log_params):
+        with logger_context(str(tmp_path), run_ID, "a", log_params=log_params) as run_dir:
+            trainer = Trainer()
+            trainer.setup(A2C(), agent=MlpFfAgent(), sampler=serial()) if has_runner else trainer.setup(Loop(3))
+            trainer.train(n_epochs=1)
+        return json.loads((Path(run_dir) / "params.json").read_text())
+
+    first = run(0, dict(mine=1, rlpyt="of no run"))
+    second = run(1, first)
+    first["rlpyt"]["started"] = "long ago"
+    third = run(2, first)
+    for params in (second, third):
+        assert "resumed" not in params["rlpyt"] and params["rlpyt"]["started"] != "long ago" and params["mine"] == 1
+    assert [second["run_ID"], third["run_ID"]] == [1, 2]
+
+
 def test_a_run_that_a_script_resumes_keeps_its_origin(tmp_path):
     params = trained(tmp_path, runner())
     first = params["rlpyt"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.runs import RECORD
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import is_file_name, write_json
@@ -111,7 +112,8 @@ def logger_context(
     recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its own files.
 
     Args:
-        log_params: the configuration; values that JSON cannot hold are written as the names of their types.
+        log_params: the configuration; values that JSON cannot hold are written as the names of their types. The key "rlpyt" is left out:
+            in params.json of an earlier run, it has the record of that run. See `rlpyt.runners.record`.
         snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that every run leaves a snapshot); "all": itr_N.pkl; "gap":
             itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and best.pkl, the one with the highest mean return
             (of the evaluation if the run evaluates, else of the last episodes).
@@ -124,7 +126,8 @@ def logger_context(
         RuntimeError: another run is writing to the directory.
         OSError: the directory cannot be made.
     """
-    params = {**(log_params or {}), "name": name, "run_ID": run_ID}
+    own = {key: value for key, value in (log_params or {}).items() if key != RECORD}
+    params = {**own, "name": name, "run_ID": run_ID}
     message = "give this one another run_ID or log_dir."
     settings = (snapshot_mode, use_summary_writer, snapshot_gap, tf_step, use_wandb)
     run_dir, others = _run_dirs(log_dir, run_ID, override_prefix)

@@ -448,6 +448,7 @@ class MinibatchRlBase(BaseRunner):
         """Reset the attributes that an earlier call of `train` has set."""
         self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
+        self.is_recorded, self.unrecorded = False, {}
         self.digests = Digests(self.sampler.mid_batch_reset) if self.digest and self.rank == 0 else None
 
     def _interruptible(self) -> Interrupt:

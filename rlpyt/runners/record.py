@@ -54,7 +54,8 @@ _ORIGIN = (  # What `_origin` returns.
 
 
 def record_run(runner: Any) -> None:
-    """Write how the parts of `runner` were made into params.json of the open log. Only one process writes it, and only once.
+    """Write how the parts of `runner` were made into params.json of the open log. Only one process writes it, and only once
+    in a training.
 
     The log names arguments that cannot be written as data. Without an open log, nothing is written.
 
@@ -77,6 +78,7 @@ def record_run(runner: Any) -> None:
         runner.script or running_script(),
         parts=dict(runner=runner, algo=algo, agent=runner.agent, sampler=runner.sampler),
         seed=runner.seed,
+        is_resumed=runner.resume_from is not None,
         **{name: getattr(runner, name, None) for name in CHANGEABLE},
         accelerate=accelerate,
         traj_info=readable(runner.get_traj_info_kwargs()),
@@ -114,20 +116,22 @@ def _change_record(runner: Any, change: Callable[[dict[str, Any]], dict[str, Any
     def write() -> None:
         with open(path, encoding="utf-8") as file:
             params = json.load(file)
-        if RECORD not in params:  # The runner has trained before, and its record is in another directory.
+        if RECORD not in params:  # The disk has refused it.
             return
         write_json(path, {**params, RECORD: change(params[RECORD])})
 
     logger.try_to_write(path, write)
 
 
-def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> dict[str, str]:
+def write_record(directory: Any, script: Script, parts: dict[str, Any], is_resumed: bool = True, **facts: Any) -> dict[str, str]:
     """Write a record into params.json of a directory, and name arguments that cannot be written as data in the log.
 
     Args:
         directory: directory of the run.
         script: the script of the run.
         parts: the objects of the run by name.
+        is_resumed: whether a record that is there already is of the run that is resumed. Otherwise it is of an earlier training with the
+            same log, and is replaced.
         facts: further entries of the record, as plain data.
 
     Returns:
@@ -149,7 +153,7 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     whence = dict(format=FORMAT, script=dict(script._asdict(), relative=relative), log=logger.log_settings())
     record = dict(**whence, **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")
-    logger.try_to_write(path, lambda: _add_record(path, record))
+    logger.try_to_write(path, lambda: _add_record(path, record, is_resumed))
     CompletedWriter(logger.get_tf_summary_writer()).add_settings(recorded_settings(record))
     if unknown:
         what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
@@ -166,13 +170,13 @@ def may_play(unrecorded: dict[str, str]) -> bool:
     return not any(where.partition(".")[0] in ("agent", "sampler") for where in unrecorded)
 
 
-def _add_record(path: str, record: dict) -> None:
+def _add_record(path: str, record: dict, is_resumed: bool) -> None:
     params = {}
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             params = json.load(file)
     before = params.get(RECORD)
-    if isinstance(before, dict):  # The run is resumed, with its earlier params.json.
+    if is_resumed and isinstance(before, dict):
         record = _continued(before, record)
     write_json(path, {**params, RECORD: record})
 

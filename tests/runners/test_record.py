@@ -221,6 +221,24 @@ def test_trainers_are_recorded_with_their_epochs(tmp_path):
     assert record["n_steps"] == 16 and record["trainer"]["batch_size"] == 8 and "agent" in record
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("RunnerCls, n_ranks", [(MinibatchRl, 1), (SyncRl, 2)])
+def test_each_training_of_a_runner_is_recorded_as_a_new_run(tmp_path, capsys, RunnerCls, n_ranks):
+    affinity = dict(set_affinity=False, master_torch_threads=1)
+    made = runner(RunnerCls, affinity=[affinity] * n_ranks if RunnerCls is SyncRl else affinity)
+    for directory in (tmp_path / "a", tmp_path / "b"):
+        record = trained(directory, made)["rlpyt"]
+        assert "algo" in record and "resumed" not in record
+        assert f"rlpyt resume {directory}/run_0" in capsys.readouterr().out
+    with logger_context(str(tmp_path / "c"), 0, "c"):
+        made.train()
+        first = params_in(tmp_path / "c")["rlpyt"]
+        made.n_steps = 24
+        made.train()
+    second = params_in(tmp_path / "c")["rlpyt"]
+    assert (first["n_steps"], second["n_steps"]) == (16, 24) and "resumed" not in second
+
+
 @pytest.mark.parametrize("has_runner", [True, False])
 def test_a_run_with_the_params_json_of_another_is_a_new_one(tmp_path, has_runner):
     def run(run_ID, log_params):

@@ -808,6 +808,7 @@ class MinibatchRlEval(MinibatchRlBase):
         """Evaluate, then alternate between sampling and optimization, evaluating and logging at the specified interval."""
         with self._iterations() as itrs:
             if self.resume_from is None:
+                logger.set_iteration(0)
                 with logger.prefix("itr #0 "):
                     self.log_diagnostics(0, *self._complete(self.evaluate_agent(0)))
                 self._row_itr = -1  # It came before iteration 0.

@@ -23,6 +23,7 @@ from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
 
 COMMON = [
@@ -107,6 +108,23 @@ def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
     assert all(row["Diagnostics/TrajsInEval"] == 10 and row["Diagnostics/StepsInEval"] == 58 for row in table)
     assert all(name in table[0] for name in ("Diagnostics/CumEvalTime", "Diagnostics/CumTrainTime", "ReturnAverage"))
     assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
+
+
+def test_the_evaluation_before_training_is_at_iteration_0_in_each_training():
+    points = []
+
+    class Writer:
+        def add_scalar(self, name, value, step):
+            if name == "Diagnostics/CumSteps":
+                points.append((value, step))
+
+    sampler = SerialSampler(CountingEnv, dict(episode_length=[5, 7]), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps=60)
+    runner = MinibatchRlEval(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=40, log_interval_steps=20)
+    with logger.new_run():
+        logger.set_tf_summary_writer(Writer())
+        runner.train()
+        runner.train()
+    assert points == [(0, 0), (20, 0), (40, 1)] * 2
 
 
 def test_evaluations_and_snapshots_are_left_out_until_the_iteration_before_learning_begins(tmp_path):

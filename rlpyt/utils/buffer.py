@@ -12,9 +12,10 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from copy import copy
 from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
@@ -291,13 +292,21 @@ def numpify_buffer(buffer_: Any) -> Any:
 
 
 def cloned(state: Any) -> Any:
-    """Return a copy of nested dictionaries, lists and tuples, tensors included."""
-    if isinstance(state, dict):
-        return type(state)((key, cloned(value)) for key, value in state.items())
+    """Return a copy of nested dictionaries, lists, tuples and sets, tensors and arrays included.
+
+    A dictionary keeps its type and attributes, such as the `_metadata` of a state_dict. Another mapping becomes a dictionary.
+    """
+    if isinstance(state, Mapping):
+        clone = copy(state) if isinstance(state, dict) else dict(state)
+        for key, value in state.items():
+            clone[key] = cloned(value)
+        return clone
     if isinstance(state, tuple) and (type(state) is tuple or fields_of(state)):
         return remade(state, map(cloned, state))
     if isinstance(state, list):
         return [cloned(value) for value in state]
+    if isinstance(state, (set, np.ndarray)):
+        return state.copy()
     return state.detach().clone() if is_tensor(state) else state
 
 

@@ -2,7 +2,8 @@ import gc
 import multiprocessing
 import os
 import pickle
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -161,3 +162,26 @@ def test_clones_share_no_tensor_with_the_original():
     found = [clone["a"][0], clone["b"][0], clone["b"][1].a, clone["b"][1].b["c"]]
     assert not any(tensor.any() for tensor in found) and clone["a"][1] == 1 and type(clone["b"][1].b) is OrderedDict
     assert type(clone["d"]) is torch.Size and clone["d"] == state["d"] and clone["e"] == "text"
+
+
+@pytest.mark.parametrize(
+    "state, change",
+    [
+        (np.zeros(2), lambda array: array.fill(1)),
+        ({1, 2}, lambda numbers: numbers.add(3)),
+        (Counter(a=3), lambda counts: counts.update("a")),
+        (defaultdict(int, a=1), lambda counts: counts.update(a=2)),
+        (UserDict(a=1), lambda counts: counts.update(a=2)),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_clones_of_states_of_users_stay_as_they_are(state, change):
+    before, clone = deepcopy(state), cloned(dict(state=state))["state"]
+    change(state)
+    np.testing.assert_equal(clone, before)
+    assert type(clone) is (dict if isinstance(state, UserDict) else type(state))
+
+
+def test_the_clone_of_a_state_dict_has_the_versions_of_its_modules():
+    state = torch.nn.BatchNorm1d(2).state_dict()
+    assert cloned(state)._metadata == state._metadata

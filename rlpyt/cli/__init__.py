@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rlpyt.utils.text import notes_of, said, show
+from rlpyt.utils.text import CompletedStream, notes_of, said, show
 
 COMMANDS = ("train", "tune", "plot", "results", "eval", "video", "resume", "status", "info", "verify", "bisect")
 USAGE_ERROR = 2  # also argparse's
@@ -82,7 +82,7 @@ def main_of_script(function: Callable[[], Result]) -> Result:
         if shows_traceback or not is_expected(error):
             raise
         show(_sentence(os.path.basename(sys.argv[0]), error), sys.stderr)
-        if sys.stderr.isatty():  # Not in files: launchers show their last line.
+        if CompletedStream(sys.stderr).isatty():  # Not in files: launchers show their last line.
             show(f"({TRACEBACK} shows where this was raised.)", sys.stderr)
         sys.exit(USAGE_ERROR)
 

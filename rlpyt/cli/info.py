@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.utils import accelerator
-from rlpyt.utils.text import printable, show
+from rlpyt.utils.text import CompletedStream, printable, show
 
 PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba", "matplotlib", "tensorboard", "wandb")
 
@@ -77,7 +77,7 @@ def print_checks(as_json: bool) -> int:
             if not as_json:
                 read_on = f" Read on in {checks.where_to_read_on()}" if result.status == checks.FAILED else ""
                 show(f"{result.name:{width}}{result.status:9}{printable(result.detail)}{read_on}")
-                sys.stdout.flush()
+                CompletedStream(sys.stdout).flush()
     counts = Counter(result.status for result in ended)
     if as_json:
         print(json.dumps([dataclasses.asdict(result) for result in ended], indent=2))

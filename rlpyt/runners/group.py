@@ -19,6 +19,7 @@ import torch.distributed as dist
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool
 from rlpyt.utils import accelerator
 from rlpyt.utils.logging import logger
+from rlpyt.utils.text import CompletedStream
 
 SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; deaths are noticed by other means.
@@ -108,8 +109,8 @@ def watching(pool: WorkerPool) -> Iterator[None]:
             if dead and not done.wait(2 * _GRACE):
                 logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}", level=0)
                 pool.kill(grace=0)
-                sys.stdout.flush()
-                sys.stderr.flush()
+                for stream in (sys.stdout, sys.stderr):
+                    CompletedStream(stream).flush()
                 os._exit(1)
 
     threading.Thread(target=watch, name="watch ranks", daemon=True).start()

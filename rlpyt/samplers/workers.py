@@ -50,7 +50,7 @@ from rlpyt.utils.buffer import SharedMap, copying_private_tensors
 from rlpyt.utils.choices import adopt, current
 from rlpyt.utils.logging.context import IMPORTS_MAIN, leave_if_importing_main
 from rlpyt.utils.stopwatch import Stopwatch
-from rlpyt.utils.text import encodable, notes_of, said, traceback_of
+from rlpyt.utils.text import CompletedStream, encodable, notes_of, said, traceback_of
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
 HANG_WARNING = 60.0  # seconds of silence after which the master warns
@@ -140,7 +140,7 @@ def _worker_main(
         os._exit(1)
     except BaseException as error:
         _send_report(pipe, error)  # If the master is gone, nobody is left to read it.
-        sys.stderr.flush()
+        CompletedStream(sys.stderr).flush()
         os._exit(1)
 
 

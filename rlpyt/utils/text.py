@@ -54,6 +54,9 @@ class CompletedStream(Completed):
         """Return whether the stream is a terminal."""
         return False
 
+    def flush(self) -> None:
+        """Write what is buffered. The default has no buffer."""
+
 
 def encodable_in(stream: TextIO | None, text: str) -> str:
     """Return a text with all characters escaped that a stream cannot encode."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from rlpyt.utils.left_out import names_left_out
-from rlpyt.utils.text import encodable_in
+from rlpyt.utils.text import CompletedStream, encodable_in
 
 __getattr__ = names_left_out(__name__)
 
@@ -30,8 +30,18 @@ def mkdir_p(path: str | os.PathLike) -> None:
 
 def log(s: object) -> None:
     """Print a line at once. On a terminal it replaces a progress bar, which is redrawn below it."""
-    line = f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else str(s)
-    print(encodable_in(sys.stdout, line), flush=True)
+    print_at_once(f"{_CLEAR_LINE}{s}" if is_terminal() else str(s))
+
+
+def is_terminal() -> bool:
+    """Return whether stdout is a terminal."""
+    return CompletedStream(sys.stdout).isatty()
+
+
+def print_at_once(text: str) -> None:
+    """Print a text, and flush stdout."""
+    print(encodable_in(sys.stdout, text))
+    CompletedStream(sys.stdout).flush()
 
 
 class SimpleMessage:

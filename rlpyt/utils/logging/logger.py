@@ -16,7 +16,6 @@ snapshots, with a warning, but never ends the training run.
 
 import json
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -237,7 +236,7 @@ def log(s: object, with_prefix: bool = True, with_timestamp: bool = True, color:
     if with_timestamp:
         line = f"{datetime.now().isoformat(sep=' ', timespec='milliseconds')} | {line}"
     if shows(level):
-        shown = console.colorize(line, color) if color is not None and sys.stdout.isatty() else line
+        shown = console.colorize(line, color) if color is not None and console.is_terminal() else line
         try_to_write("stdout", lambda: console.log(shown))
     write_text(line)
 

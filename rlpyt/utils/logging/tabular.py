@@ -5,13 +5,11 @@ import io
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rlpyt.utils.logging.console import mkdir_p
+from rlpyt.utils.logging import console
 from rlpyt.utils.misc import append_whole, atomic_write
-from rlpyt.utils.text import encodable_in
 
 STATS = ("Average", "Std", "Median", "Min", "Max")
 _ENCODING: dict[str, Any] = dict(
@@ -35,7 +33,7 @@ class CsvTable:
         self._unwritten: list[Mapping] = []
         if os.path.exists(self.path):
             raise FileExistsError(f"{self.path} exists already: move it away, or write to another file.")
-        mkdir_p(os.path.dirname(self.path))
+        console.mkdir_p(os.path.dirname(self.path))
 
     def write(self, row: Mapping) -> None:
         """Append a row; after an OSError, this row and perhaps earlier ones are still pending."""
@@ -103,21 +101,17 @@ class TerminalTablePrinter:
         new_headers = [key for key in row if key not in self.headers]
         self.headers += new_headers
         self.rows.append(row)
-        if sys.stdout.isatty():
+        if console.is_terminal():
             self.refresh()
         else:
             lines = self._lines(self.rows[-1:])
-            self._print(lines if new_headers else lines[1:])
+            console.print_at_once("\n".join(lines if new_headers else lines[1:]))
 
     def refresh(self) -> None:
         """Clear the terminal and show the header and as many of the latest rows as fit."""
         height = shutil.get_terminal_size().lines
-        clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
-        self._print(self._lines(self.rows[-max(height - 3, 1) :]), clear)
-
-    @staticmethod
-    def _print(lines: list[str], clear: str = "") -> None:
-        print(clear + encodable_in(sys.stdout, "\n".join(lines)), flush=True)
+        clear = "\x1b[2J\x1b[H" if console.is_terminal() else ""
+        console.print_at_once(clear + "\n".join(self._lines(self.rows[-max(height - 3, 1) :])))
 
     def _lines(self, rows: list[dict]) -> list[str]:
         width = shutil.get_terminal_size().columns

@@ -456,6 +456,31 @@ def test_a_closed_terminal_does_not_end_the_run(tmp_path, monkeypatch):
     assert text.count("void") == 2 and text.count("WARNING: stdout could not be written") == 1
 
 
+class Tee:
+    """What users put in place of stdout: it writes to several streams."""
+
+    def __init__(self, *streams):
+        self.streams = streams
+
+    def write(self, text):
+        for stream in self.streams:
+            stream.write(text)
+
+
+@pytest.mark.parametrize("only_tables", [False, True])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_stdout_may_be_any_stream_or_none(tmp_path, monkeypatch, only_tables, is_there):
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", Tee(shown) if is_there else None)
+    logger.set_log_tabular_only(only_tables)
+    logger.add_text_output(tmp_path / "debug.log")
+    logger.warn("heard")
+    logger.record_tabular("column", 1)
+    logger.dump_tabular()
+    assert ("column" in shown.getvalue()) is is_there and ("heard" in shown.getvalue()) is (is_there and not only_tables)
+    assert "heard" in (tmp_path / "debug.log").read_text()
+
+
 # ---------------------------------------------------------------- parameters
 
 

@@ -28,7 +28,7 @@ from rlpyt.utils.choices import are_answers
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import copy, loadable, read_snapshot, reading
 from rlpyt.utils.logging.store import beside
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, is_same
 from rlpyt.utils.plain import NATURAL, check_form, shown
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.recipes import Script, describe, readable, running_script
@@ -313,7 +313,7 @@ def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
     if isinstance(a, dict) and isinstance(b, dict):
         names = [*a, *(name for name in b if name not in a)]
         return [d for name in names for d in _differences(a.get(name), b.get(name), f"{where}.{name}".lstrip("."))]
-    return [(where, a, b)] if a != b else []
+    return [] if is_same(a, b) else [(where, a, b)]
 
 
 # --- Saving -----------------------------------------------------------------------------------------------------------

@@ -230,6 +230,11 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
     _fsync_directory(directory)
 
 
+def is_same(a: Any, b: Any) -> bool:
+    """Return whether plain data are equal. Unlike with ``==``, NaN is the same as NaN."""
+    return bool(a == b) or repr(a) == repr(b)
+
+
 def write_json(path: str | os.PathLike, content: Any, indent: int = 2) -> None:
     """Write plain data to a JSON file by `atomic_write`."""
     with atomic_write(path, "w", encoding="utf-8") as file:

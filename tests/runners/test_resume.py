@@ -281,8 +281,18 @@ def test_other_settings_are_refused_with_each_difference(tmp_path):
     assert "sampler.batch_B: 4 in the snapshot, 8 now" in str(error.value) and "eps_steps" not in str(error.value)
 
 
-def unstarted(algo):
-    sampler = SerialSampler(CountingEnv, {}, batch_T=2, batch_B=2, max_decorrelation_steps=0)
+def test_settings_that_are_nan_are_the_same_ones_in_the_resumed_run():
+    def made(*end):
+        return unstarted(PPO(), reward_scale=float("nan"), end=[1, *end])
+
+    saved = json.loads(json.dumps(checkpoint.settings_of(made(float("nan")))))
+    checkpoint.check_settings(saved, made(float("nan")), "params.pkl")
+    with pytest.raises(ValueError, match=r"settings, .* these\. sampler\.env_kwargs\.end: \[1, nan\] in the snapshot, \[1, 2\] now\. To"):
+        checkpoint.check_settings(saved, made(2), "params.pkl")
+
+
+def unstarted(algo, **env_kwargs):
+    sampler = SerialSampler(CountingEnv, env_kwargs, batch_T=2, batch_B=2, max_decorrelation_steps=0)
     return MinibatchRl(algo=algo, agent=MlpFfAgent(), sampler=sampler, n_steps=16, log_interval_steps=8, seed=1)
 
 

@@ -51,7 +51,7 @@ from rlpyt.utils.launching.sweep import (
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, is_same
 from rlpyt.utils.processors import can_bind_processes
 from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, is_integer, list_of
 from rlpyt.utils.text import printable
@@ -396,7 +396,7 @@ def _with_what_is_there(experiment: Experiment, exp_dir: Path) -> Experiment:
             saved = load_variant(exp_dir / log_dir)
         except FileNotFoundError:
             continue
-        if saved != variant:
+        if not is_same(saved, variant):
             raise ValueError(
                 f"{exp_dir / log_dir / VARIANT} is of another variant, {saved!r}, than this one, {variant!r}: its runs would be mixed up "
                 "with these. Give the variant another log_dir, or the experiment another directory."

@@ -676,6 +676,12 @@ def test_runs_of_other_variants_are_not_mixed_with_these(train, tmp_path, mark):
     assert load_variant(tmp_path / "a") == dict(lr=[1, 2])
 
 
+def test_a_variant_with_nan_may_be_launched_again(train, tmp_path, mark):
+    for _ in range(2):
+        states = run_experiments(train, ONE_SLOT, tmp_path, 1, [dict(fill=float("nan"))], ["a"])
+        assert [run.state for run in states] == ["finished"]
+
+
 def test_an_experiment_is_not_run_in_the_directory_of_a_search(train, tmp_path):
     (tmp_path / "exp").mkdir()
     (tmp_path / "exp" / "search.json").write_text("{}")

@@ -120,6 +120,15 @@ def test_experiments_of_wrap_experiment_are_understood(tmp_path, rlpyt):
     assert states(rlpyt, tmp_path / "mine") == {"mine": {**runs["mine"], "age": ANY}}
 
 
+@pytest.mark.parametrize("path", [(), ("..",)])
+def test_the_directory_may_be_that_of_a_run_however_it_is_written(tmp_path, rlpyt, monkeypatch, path):
+    below = write_run(tmp_path / "run_0", FINISHED, [1000]) / "below"
+    below.mkdir()
+    monkeypatch.chdir(below if path else below.parent)
+    code, out, err = rlpyt("status", *path, "--json")
+    assert (code, err) == (0, "") and [(run["name"], run["steps"]) for run in json.loads(out)] == [("run_0", 1000)]
+
+
 def test_a_directory_without_runs_says_so(tmp_path, rlpyt):
     assert rlpyt("status", tmp_path) == (0, "There are no runs.\n", "")
     code, out, err = rlpyt("status", tmp_path / "none")

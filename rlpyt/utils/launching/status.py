@@ -220,7 +220,7 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
     seconds = max((each for each in (seconds, value(row, TIME_COLUMN)) if each is not None), default=None)
     steps = value(row, STEPS_COLUMN)
     return RunStatus(
-        name=os.path.relpath(run_dir, exp_dir or run_dir.parent),
+        name=os.path.relpath(run_dir, exp_dir or os.path.dirname(os.path.abspath(run_dir))),
         run_dir=run_dir,
         state=state,
         exit_code=facts.get("exit_code"),
@@ -411,7 +411,7 @@ def is_wrapped(directory: Path) -> bool:
 
 
 def _is_run(directory: Path) -> bool:
-    if not directory.name.startswith("run_"):
+    if not os.path.basename(os.path.abspath(directory)).startswith("run_"):
         return is_wrapped(directory)
     names = {"progress.csv", "params.json", "debug.log", *(f"{state.upper()}.json" for state in _MARKED)}
     return any((directory / name).exists() for name in names)

@@ -74,7 +74,8 @@ def directory_labels(directories: Iterable[Path]) -> dict[Path, str]:
     common = Path(os.path.commonpath(directories)) if directories else Path()
     labels = {path: str(path.relative_to(common)) for path in directories if path != common}
     if common in directories:
-        labels[common] = f"{common.name}/" if common.name in labels.values() else common.name
+        name = os.path.basename(os.path.abspath(common))
+        labels[common] = f"{name}/" if name in labels.values() else name
     return labels
 
 

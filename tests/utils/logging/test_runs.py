@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rlpyt.utils.logging.runs import find_column, find_runs, has_column, natural, read_columns, read_params, read_settings, variant_dir
+from rlpyt.utils.logging.runs import (
+    directory_labels,
+    find_column,
+    find_runs,
+    has_column,
+    natural,
+    read_columns,
+    read_params,
+    read_settings,
+    variant_dir,
+)
 
 
 def touch(path):
@@ -25,6 +35,12 @@ def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp
     assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
     assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]
     assert find_runs([tmp_path / "b" / "run_9" / "progress.csv"]) == [tmp_path / "b" / "run_9"]
+
+
+def test_the_label_of_the_current_directory_is_its_name(tmp_path, monkeypatch):
+    (tmp_path / "run_0").mkdir()
+    monkeypatch.chdir(tmp_path / "run_0")
+    assert directory_labels([Path(".")]) == {Path("."): "run_0"}
 
 
 def test_where_there_are_none_it_is_said(tmp_path):

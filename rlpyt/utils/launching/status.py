@@ -39,7 +39,7 @@ import psutil
 
 from rlpyt.utils.logging.context import COMPLETE, EXITS_BY_SIGNAL, RUN_COMPLETE
 from rlpyt.utils.logging.logger import try_to_write
-from rlpyt.utils.logging.runs import PUT_ASIDE, RECORD, RETURN_COLUMNS, STEPS_COLUMN, TIME_COLUMN, natural, value
+from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, TIME_COLUMN, value, walk
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import format_seconds, plural, printable, show, table, traceback_of
 
@@ -368,10 +368,9 @@ def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
     if _is_run(exp_dir):
         return [run_status(exp_dir)]
     run_dirs: dict[Path, None] = {}
-    for place, directories, files in os.walk(exp_dir):
+    for place, directories, files in walk(exp_dir):
         if EXPERIMENT in files:
             run_dirs.update(dict.fromkeys(planned_run_dirs(place)))
-        directories[:] = sorted((name for name in directories if name != PUT_ASIDE), key=lambda name: natural(Path(name)))
         found = [name for name in directories if _is_run(Path(place, name))]
         run_dirs.update((Path(place, name), None) for name in found)
         directories[:] = [name for name in directories if name not in found]

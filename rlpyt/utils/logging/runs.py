@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -43,18 +44,32 @@ def find_runs(paths: Iterable[Any]) -> list[Path]:
             raise FileNotFoundError(f"{path} is a file: give a directory of runs.")
         if not path.is_dir():
             raise FileNotFoundError(f"There is no directory {path}.")
-        below = [directory for directory, names in _walk(path) if PROGRESS in names]
+        below = [directory for directory, _, names in walk(path) if PROGRESS in names]
         if not below:
             raise FileNotFoundError(f"There is no run in {path}: no directory with a {PROGRESS}.")
         found.update((directory.resolve(), directory) for directory in sorted(below, key=natural))
     return list(found.values())
 
 
-def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
-    """Yield a directory and its subdirectories, each with the names of its files."""
-    for directory, subdirectories, names in os.walk(path):
-        subdirectories[:] = [name for name in subdirectories if name not in NO_RUNS]
-        yield Path(directory), set(names)
+def walk(path: Path) -> Iterator[tuple[Path, list[str], set[str]]]:
+    """Yield a directory and its subdirectories in which runs are looked for, each with the names of its subdirectories and of its files.
+
+    Symbolic links are followed, after all else. A directory comes only once, so that links in a circle do no harm. The caller may remove
+    names of subdirectories: these are left out.
+    """
+    seen: set[str] = set()
+    waiting = deque([os.fspath(path)])
+    while waiting:
+        for directory, subdirectories, names in os.walk(waiting.popleft()):
+            place = os.path.realpath(directory)
+            if place in seen:
+                subdirectories.clear()
+                continue
+            seen.add(place)
+            subdirectories[:] = sorted((name for name in subdirectories if name not in NO_RUNS), key=lambda name: natural(Path(name)))
+            yield Path(directory), subdirectories, set(names)
+            links = (os.path.join(directory, name) for name in subdirectories)
+            waiting.extend(link for link in links if os.path.islink(link))  # os.walk does not follow them.
 
 
 def natural(path: Path) -> list:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlpyt.utils.launching.status import experiment_status
 from rlpyt.utils.logging.runs import (
     directory_labels,
     find_column,
@@ -35,6 +36,20 @@ def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp
     assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
     assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]
     assert find_runs([tmp_path / "b" / "run_9" / "progress.csv"]) == [tmp_path / "b" / "run_9"]
+
+
+def test_runs_are_found_behind_links_each_once_and_links_in_a_circle_end(tmp_path):
+    for name in ("elsewhere/run_0", "elsewhere/run_1", "here/run_5"):
+        touch(tmp_path / name / "progress.csv")
+    here = tmp_path / "here"
+    (here / "circle").symlink_to(here)
+    (here / "a_link").symlink_to(here / "run_5")
+    (here / "run_1").symlink_to(tmp_path / "elsewhere" / "run_1")
+    (here / "sweep").symlink_to(tmp_path / "elsewhere")
+    (here / "broken").symlink_to(tmp_path / "none")
+    expected = ["run_1", "run_5", "sweep/run_0"]
+    assert [str(path.relative_to(here)) for path in find_runs([here])] == expected
+    assert sorted({run.name for run in experiment_status(here)} - {"sweep/run_1"}) == expected
 
 
 def test_the_label_of_the_current_directory_is_its_name(tmp_path, monkeypatch):

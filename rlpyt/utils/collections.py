@@ -15,6 +15,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import importlib
+import pickle
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -155,8 +156,14 @@ copyreg.pickle(_RecipeType, _reduce_type)
 copyreg.pickle(_NamedArrayTupleType, _reduce_type)
 
 
-@functools.cache
 def _type_from_recipe(kind: str, typename: str, fields: tuple[str, ...], defaults: tuple | None) -> type:
+    return _type_of(kind, typename, fields, None if defaults is None else pickle.dumps(defaults))
+
+
+@functools.cache
+def _type_of(kind: str, typename: str, fields: tuple[str, ...], pickled: bytes | None) -> type:
+    # Pickled defaults can be compared: a list has no hash, arrays are compared by element, and 0 is equal to False.
+    defaults = None if pickled is None else pickle.loads(pickled)
     if kind == "namedtuple":
         cls = _RecipeType(typename, (_namedtuple(typename, fields, defaults),), {"__slots__": ()})
         cls._recipe = (kind, typename, fields, defaults)

@@ -180,6 +180,14 @@ def test_types_made_at_run_time_pickle(kind):
     assert is_namedarraytuple(copy) == is_namedarraytuple(local)
 
 
+@pytest.mark.parametrize("default", [[], {"a": 1}, np.zeros(2), 0, False, 0.0, float("nan")], ids=repr)
+def test_types_made_at_run_time_keep_their_defaults_whatever_these_are(default):
+    local = namedarraytuple("Local", ["a", "b"], defaults=(default,))(1)
+    copy, again = (pickle.loads(pickle.dumps(local)) for _ in range(2))
+    assert repr(copy) == repr(local) and type(copy) is type(again)
+    assert repr(type(copy)(2).b) == repr(default)
+
+
 def test_module_level_types_pickle_by_reference():
     assert pickle.loads(pickle.dumps(Points)) is Points
     assert type(pickle.loads(pickle.dumps(Points(1, 2)))) is Points

@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
             env_kwargs=env_kwargs,
             wrap=lambda env: FilmedEnv(env, video),
         )
+        if video.n_frames == 0:  # Ctrl-C came before the first one.
+            raise KeyboardInterrupt
         video.finish()
     finally:
         video.discard()

@@ -160,6 +160,16 @@ def test_episodes_that_are_cut_are_filmed_up_to_there_and_said(trained, tmp_path
     assert "Only 0 of 2 episodes came to an end; a larger --max_steps allows longer ones." in out
 
 
+def test_ctrl_c_before_the_first_frame_ends_the_command(trained, tmp_path, rlpyt, monkeypatch):
+    def stopped(env):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(video, "frame_of", stopped)
+    run_dir = trained("atari_dqn", "dqn", *HORIZON)
+    code, out, err = rlpyt("video", run_dir, "--out", tmp_path / "a.gif")
+    assert (code, out, err) == (130, "", "") and not list(tmp_path.iterdir())
+
+
 def test_without_what_renders_them_it_is_said(trained, tmp_path, rlpyt, without):
     without("pygame")
     code, _, err = rlpyt("video", trained("cartpole", "ppo"), "--out", tmp_path / "a.gif")

@@ -177,6 +177,7 @@ class Video:
         self.path, self.Writer, self.fps, self.scale = path, Writer, fps, scale
         self.n_frames = 0
         self._writer: Any = None
+        self._size: tuple[int, ...] = ()  # Height and width of the pictures.
         self._unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
 
     @property
@@ -185,15 +186,22 @@ class Video:
         return self.n_frames / self.fps if self.fps else 0.0
 
     def add(self, env: Any) -> None:
-        """Append the picture of an environment."""
+        """Append the picture of an environment; ValueError if it has another size than those before."""
         import numpy as np
 
         frame = frame_of(env)
         if self._writer is None:
+            self._size = frame.shape[:2]
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.fps = self.fps or frames_per_second(env)
             self.scale = self.scale or -(-SMALLEST_HEIGHT // frame.shape[0])
             self._writer = self.Writer(self._unfinished, self.fps)
+        if frame.shape[:2] != self._size:
+            (height, width), (new_height, new_width) = self._size, frame.shape[:2]
+            raise ValueError(
+                f"The picture of {_name(env)} is {new_width} x {new_height} pixels after {self.n_frames} frames of {width} x {height}: "
+                "a video has frames of one size. Let render() return pictures of the same size in all steps."
+            )
         frame = frame.repeat(self.scale, axis=0).repeat(self.scale, axis=1)
         height, width, _ = frame.shape
         self._writer.add(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))  # Codecs need even sizes.

@@ -101,6 +101,14 @@ def test_a_video_that_fails_leaves_what_was_there(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.gif"] and (tmp_path / "a.gif").read_bytes() == b"precious"
 
 
+def test_pictures_of_another_size_are_refused(tmp_path):
+    film = video.Video(tmp_path / "a.gif", video.GifWriter, None, None)
+    film.add(Camera(10, 13))
+    film.add(Camera(10, 13))
+    with pytest.raises(ValueError, match="The picture of Camera is 13 x 9 pixels after 2 frames of 13 x 10: "):
+        film.add(Camera(9, 13))
+
+
 @pytest.mark.parametrize(
     "frame, message",
     [

@@ -159,7 +159,8 @@ def _facts(run_dir: Path, params: dict[str, Any], status: Any) -> dict[str, Any]
     )
     defaults = recorded_settings(record).keys() - recorded_settings(record, with_defaults=False).keys()
     settings = {name: f"({value})" if name in defaults else str(value) for name, value in read_settings(run_dir).items()}
-    return {**{name: fact for name, fact in facts.items() if fact}, **settings}
+    facts = {name: fact for name, fact in facts.items() if fact}
+    return {**facts, **settings, **facts}  # A setting of the user may be called like a fact.
 
 
 def version_of(package: str) -> str:

@@ -159,3 +159,11 @@ def test_what_is_not_installed_is_not_tried(rlpyt, monkeypatch):
 def test_a_run_is_not_checked(rlpyt):
     code, _, err = rlpyt("info", "run_0", "--check")
     assert code == 2 and "leave out run_0" in err
+
+
+def test_the_facts_of_a_run_stay_whatever_its_settings_are_called(tmp_path, rlpyt):
+    record = dict(host="here", started="today")
+    params = dict(name="a", status="mine", host="mine", size=3, rlpyt=record)
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    facts = json.loads(rlpyt("info", tmp_path, "--json")[1])
+    assert (facts["host"], facts["size"]) == ("here", "3") and facts["status"].endswith("environment steps")

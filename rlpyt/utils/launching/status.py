@@ -371,9 +371,9 @@ def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
     for place, directories, files in walk(exp_dir):
         if EXPERIMENT in files:
             run_dirs.update(dict.fromkeys(planned_run_dirs(place)))
-        found = [name for name in directories if _is_run(Path(place, name))]
-        run_dirs.update((Path(place, name), None) for name in found)
-        directories[:] = [name for name in directories if name not in found]
+        if _is_run(place):
+            run_dirs[place] = None
+            directories.clear()
     return [run_status(run_dir, exp_dir) for run_dir in run_dirs]
 
 

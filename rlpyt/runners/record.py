@@ -123,7 +123,7 @@ def _change_record(runner: Any, change: Callable[[dict[str, Any]], dict[str, Any
     logger.try_to_write(path, write)
 
 
-def write_record(directory: Any, script: Script, parts: dict[str, Any], is_resumed: bool = True, **facts: Any) -> dict[str, str]:
+def write_record(directory: Any, script: Script, parts: dict[str, Any], is_resumed: bool, **facts: Any) -> dict[str, str]:
     """Write a record into params.json of a directory, and name arguments that cannot be written as data in the log.
 
     Args:

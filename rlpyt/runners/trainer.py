@@ -341,6 +341,7 @@ class Trainer:
                 self._snapshotter.snapshot_dir,
                 self.script or running_script(),
                 parts,
+                is_resumed=self._restored is not None,
                 seed=get_seed(),
                 n_steps=n_steps,
                 **self._recorded(args),

@@ -107,7 +107,7 @@ def test_a_run_that_another_clone_began_records_the_commit_of_the_code_that_runs
     (other / file).write_text("")
     (other / "a").write_text("")
     head = committed(other, "a")
-    write_record(tmp_path, Script(str(other / file), module), parts={})
+    write_record(tmp_path, Script(str(other / file), module), parts={}, is_resumed=False)
     record = json.loads((tmp_path / "params.json").read_text())["rlpyt"]
     assert record["script"]["file"] == str(other / file)
     assert record["githash"].removesuffix("-dirty") == (head_of_rlpyt if is_command else head)

@@ -881,3 +881,13 @@ def test_what_an_rlpyt_algorithm_needs_is_said(tmp_path):
     train_learner(tmp_path / "b", n_epochs=1)
     with pytest.raises(ValueError, match=r"is of an algorithm with train\(trainer\), which PPO is not"):
         trainer.restore(tmp_path / "b")
+
+
+def test_a_second_training_in_one_log_is_no_resumed_one(tmp_path):
+    with run_context(str(tmp_path), "test", {}):
+        for _ in range(2):
+            trainer = Trainer()
+            trainer.setup(Learner())
+            trainer.train(1, BATCH)
+    record = json.loads((tmp_path / "params.json").read_text())["rlpyt"]
+    assert "resumed" not in record and "started" in record

@@ -207,7 +207,8 @@ class Softmax(torch.nn.Module):
 
 class WithoutSoftmax(Softmax):
     def forward(self, observation, prev_action, prev_reward):
-        return torch.sigmoid(self.logits(observation)), self.value(observation).squeeze(-1)
+        # Without the 1, their sum is near 1 now and then.
+        return torch.sigmoid(self.logits(observation) + 1), self.value(observation).squeeze(-1)
 
 
 class WithLogits(Softmax):

@@ -436,10 +436,9 @@ def holds(dtype: np.dtype, array: np.ndarray) -> bool:
     """Return whether an array of `dtype` can hold the content of another array. Real numbers may be rounded, but text is not cut."""
     if np.can_cast(array.dtype, dtype):
         return True
-    kinds = {array.dtype.kind, dtype.kind}
-    if not kinds <= {*"biufc"} or not np.can_cast(array.dtype, dtype, casting="same_kind"):
+    if not np.can_cast(array.dtype, dtype, casting="same_kind"):
         return False
-    return not kinds <= {*"iu"} or np.array_equal(array.astype(dtype), array)
+    return dtype.kind in "fc" or np.array_equal(array.astype(dtype), array)
 
 
 def copied(action: Any) -> Any:

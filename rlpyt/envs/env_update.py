@@ -232,12 +232,12 @@ def _env_in(update: Any) -> Any:
 
 
 def copied(update: Any) -> Any:
-    """Return a copy of an update that holds an environment. A function or class that makes environments is returned unchanged.
+    """Return a copy of an environment, or of an `EnvUpdate`. A function or class that makes environments is returned unchanged.
 
     Raises:
         TypeError: the update cannot be copied.
     """
-    if isinstance(update, type) or (callable(update) and not isinstance(update, EnvUpdate)):
+    if not isinstance(update, EnvUpdate) and not _is_env(update):
         return update
     try:
         with warnings.catch_warnings():

@@ -165,7 +165,8 @@ def _set_attribute(layer: Any, name: Any, entry: Any, reader: Reader) -> Any:
     where = f"{type(layer).__qualname__}.{name}"
     if not (isinstance(name, str) and name.isidentifier()) or _is_method(layer, name):
         raise ValueError(f"{where} is no attribute that has a state.")
-    present = attributes(layer).get(name, _spaces_of_class(type(layer)).get(name))
+    own = attributes(layer)
+    present = own[name] if name in own else _spaces_of_class(type(layer)).get(name)
     kind = _kind(name, present)
     if kind in ("plain", "name") and isinstance(entry, tuple) and entry[:1] in (("plain",), ("name",)):
         kind = entry[0]  # It may have been a number or None, and be a method now, or the other way round.
@@ -301,7 +302,7 @@ def _generators_of(space: Any) -> list[dict[str, Any]]:
 def _set_generators(space: Any, saved: Any, where: str) -> None:
     """Restore the result of `_generators_of`; ValueError if it is none, or of a space with another number of parts."""
     parts = _spaces_in(space)
-    if isinstance(saved, np.random.Generator):  # Older states have only this one.
+    if is_old := isinstance(saved, np.random.Generator):  # Older states have only this one.
         parts, saved = [space], [{"_np_random": saved}]
     if not isinstance(saved, list):
         raise ValueError(f"{where} is {shown(saved)}, not a random generator.")
@@ -315,7 +316,7 @@ def _set_generators(space: Any, saved: Any, where: str) -> None:
             if not isinstance(generator, _GENERATORS):
                 raise ValueError(f"{where}.{name} is {shown(generator)}, not a random generator.")
         unused = {name: None for name, value in attributes(part).items() if isinstance(value, _GENERATORS)}
-        attributes(part).update({**unused, **generators})
+        attributes(part).update({**({} if is_old else unused), **generators})
 
 
 def _name_of(layer: Any, value: Any) -> str:

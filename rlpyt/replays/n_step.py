@@ -367,7 +367,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             try:
                 draw = self.draw_batch(*size)
             except ValueError:
-                if not self.async_:
+                if not self.async_ or not self.written:
                     raise
                 break  # A writer may have claimed the memory of all steps that were valid. Below, it has written others.
             batch = self.gather_batch(draw)

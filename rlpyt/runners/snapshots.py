@@ -146,14 +146,16 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {directory}: give the directory of an experiment.")
     latest = max(file.run for file in files)
-    places = {file: _place_of(file) for file in sorted(files) if file.run == latest}
+    files = sorted(file for file in files if file.run == latest)
+    is_number = itr not in ("first", "last")
+    places = {file: _place_of(file) for file in files if not is_number or file.itr in (None, int(itr))}
     asked, wanted = "", sorted(places, key=places.__getitem__, reverse=True)
     if itr == "first":
         wanted.sort(key=lambda file: places[file].epoch)
-    elif itr != "last":
+    elif is_number:
         asked, wanted = f" of epoch {itr}", [file for file in wanted if places[file].epoch == int(itr)]
     if not wanted:
-        raise NotAFileError(f"There is no snapshot{asked} in {directory}, but of {_available(places)}")
+        raise NotAFileError(f"There is no snapshot{asked} in {directory}, but of {_available({file: _place_of(file) for file in files})}")
     problems = []
     for file in wanted:
         try:

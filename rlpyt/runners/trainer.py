@@ -42,6 +42,7 @@ from rlpyt.runners.screen import show_commands
 from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.states import KEPT, check_has_state, has_state_dict, load_state, state_of
 from rlpyt.runners.sync_rl import SyncRlMixin
+from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
@@ -230,7 +231,7 @@ class Trainer:
                 episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
         except RuntimeError as error:
             if self._sampler is self._ended_sampler:
-                error.add_note("The training before has shut it down: give the algorithm a new sampler, and call setup() again.")
+                describe_failure(error, "The training before has shut it down: give the algorithm a new sampler, and call setup() again.")
             raise
         self._total_env_steps += int(sum(episodes.lengths))
         if self._progress is not None:

@@ -164,8 +164,9 @@ def _checked_step(env: Any, action: Any) -> tuple:
     if env_info is not None and fields_of(env_info) is None:
         raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
     for name in ("timeout", "traj_done"):
-        if (shape := np.shape(field_of(env_info, name, False))) != ():
-            raise ValueError(f"env_info.{name} is an array of shape {shape}, but must be True or False: take its item().")
+        flag = field_of(env_info, name)
+        if np.ndim(flag):  # An array with one element, for which the batch has single bools.
+            env_info = env_info._replace(**{name: as_flag(flag, f"env_info.{name}")})
     if field_of(env_info, "traj_done", False) is None:
         raise ValueError("env_info.traj_done is None: it must say at every step whether the trajectory ends, or be left out.")
     return step[0], as_number(step[1]), as_flag(step[2]), env_info

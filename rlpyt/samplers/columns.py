@@ -182,7 +182,7 @@ class DecorrelatingStartCollector(BaseCollector):
         """Begin a new episode in every environment, since `state_dict` tells nothing; return their numbers."""
         every = range(len(self.envs))
         if "observation" in (fields_of(agent_inputs) or ()):  # An overridden `start_envs` may return something else.
-            self._restart(every, agent_inputs, traj_infos, itr, "when the run was resumed")
+            self._restart(every, agent_inputs, traj_infos, itr, "when sampling was resumed")
         return list(every)
 
     def _restart(self, columns: Iterable[int], agent_inputs: AgentInputs, traj_infos: list, itr: int, when: str) -> None:
@@ -276,7 +276,7 @@ class ResumableCollector(DecorrelatingStartCollector):
             restarted.append(b)
         if restarted and isinstance(self._calls, VectorCalls):
             restarted = list(range(len(self.envs)))  # A vector is reset as a whole.
-        self._restart(restarted, agent_inputs, traj_infos, itr, "when the run was resumed")
+        self._restart(restarted, agent_inputs, traj_infos, itr, "when sampling was resumed")
         self._idle = [(b, is_over) for b, is_over in state["standing"] if b not in restarted]
         idle = [b for b, _ in self._idle]
         self._running = [running for running in self._all_running if running[0] not in idle]
@@ -292,7 +292,7 @@ class ResumableCollector(DecorrelatingStartCollector):
         except NotRestored:
             return False
         except Exception as error:
-            calls_of(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
+            calls_of(self.envs, self.env_ranks).explain(error, b, "in set_state, when sampling was resumed")
             raise
 
     # Other environments ---------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def too_many_truncations(env_rank: int, n: int) -> ValueError:
     """Return the error about an environment that was truncated more often in a batch than the `n` times for which there is memory."""
     return ValueError(
         f"Environment {env_rank} was truncated more than {plural(n, 'time')} in a batch. It says truncates_only_at_horizon=True, and its "
-        "horizon allows no more: let it say False."
+        "horizon allows no more: let it say False. (A trajectory that ends without done counts as truncated.)"
     )
 
 

@@ -202,3 +202,15 @@ def test_counted_steps_end_an_episode_by_flags_or_limit(flags, limit, step_types
         assert [env._count_step(*each, limit) for each in flags] == step_types
         with pytest.raises(RuntimeError, match="reset"):
             env._require_reset()
+
+
+def test_text_and_times_are_written_where_nothing_is_cut():
+    out = np.zeros((), "U3")
+    write_observation(np.array("ab", "U5"), out)
+    assert out == "ab"
+    with pytest.raises(TypeError, match="cannot be cast safely"):
+        write_observation(np.array("abcd"), out)
+    out = np.zeros((), "datetime64[us]")
+    write_observation(np.datetime64(5000, "ns"), out)
+    with pytest.raises(TypeError, match="cannot be cast safely"):
+        write_observation(np.datetime64(5001, "ns"), out)

@@ -352,6 +352,18 @@ def test_an_environment_that_cannot_be_copied_is_refused_with_what_to_give_inste
 
 
 @one_of_each
+def test_an_environment_that_can_be_called_is_copied_like_any_other(kind):
+    batches, _, columns = run_with_update(kind, lambda: CallableEnv(episode_length=9))  # It is called by the test.
+    assert columns == list(range(B))
+    assert len(np.unique(batches[2].env.observation[:, :, 3])) == 6 * B
+
+
+class CallableEnv(CountingEnv):
+    def __call__(self):
+        raise AssertionError("this is an environment, and makes none")
+
+
+@one_of_each
 def test_what_is_no_update_is_refused_and_sampling_goes_on(kind):
     sampler = make_sampler(kind, env={})
     with pytest.raises(RuntimeError, match="initialize"):

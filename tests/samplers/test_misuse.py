@@ -712,10 +712,28 @@ def test_an_environment_of_another_framework_is_pointed_to_its_wrapper(SamplerCl
 
 @every_sampler
 @pytest.mark.parametrize("name", ["timeout", "traj_done"])
-def test_a_flag_of_env_info_that_is_an_array_is_named(SamplerCls, name, no_process):
-    info = namedtuple("Flag", [name])(np.zeros(1, bool))
-    message = refused(SamplerCls, rf"env_info\.{name} is an array of shape \(1,\)", EnvCls=FlaggedEnv, env_kwargs=dict(info=info))
-    assert "item()" in message
+def test_a_flag_of_env_info_that_is_an_array_of_several_is_named(SamplerCls, name, no_process):
+    info = namedtuple("Flag", [name])(np.zeros(2, bool))
+    with pytest.raises(TypeError, match=rf"env_info\.{name}: expected True or False"):
+        make(SamplerCls, EnvCls=FlaggedEnv, env_kwargs=dict(info=info)).initialize(RecordingAgent(), affinity=AFFINITY, seed=0)
+
+
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("name", ["timeout", "traj_done"])
+def test_a_flag_of_env_info_that_is_an_array_of_one_is_a_flag(kind, name):
+    (batch,) = sampled(ArrayFlagEnv, kind=kind, B=4, name=name, episode_length=3, end="timeout")
+    flag = getattr(batch.env.env_info, name)
+    assert flag.shape == (8, 4) and flag.any() and (flag == batch.env.done).all() and (batch.env.timeout == batch.env.done).all()
+
+
+class ArrayFlagEnv(CountingEnv):
+    def __init__(self, name, **kwargs):
+        super().__init__(**kwargs)
+        self.name = name
+
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(env_info=step.env_info._replace(**{self.name: np.array([getattr(step.env_info, self.name)])}))
 
 
 class FlaggedEnv(CountingEnv):

@@ -117,7 +117,7 @@ class SerialSampler(BaseSampler):
         """
         self._check_running()
         if self._is_cut_short:
-            self._add_restarted(self.collector.load_state_dict(None, self.agent_inputs, self.traj_infos, itr))
+            self._add_restarted(self.collector.load_state_dict(None, self.agent_inputs, self.traj_infos, itr - 1))
         self.itr, self._is_cut_short = itr, True
         self.collector.reset_if_needed(self.agent_inputs)
         self.agent_inputs, self.traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self.traj_infos, itr)

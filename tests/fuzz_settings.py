@@ -36,6 +36,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -123,9 +124,10 @@ class Policy:
 
 
 class Benchmark:
-    """As of Meta-World, without tasks."""
+    """As of Meta-World, with one task to train on."""
 
-    train_classes = train_tasks = test_classes = test_tasks = {}
+    train_classes = {"reach": object}
+    train_tasks = [SimpleNamespace(env_name="reach")]
 
 
 class Tasks:

@@ -231,7 +231,7 @@ def _env_in(update: Any) -> Any:
     return update if _is_env(update) else None
 
 
-def copied(update: Any) -> Any:
+def copied_update(update: Any) -> Any:
     """Return a copy of an environment, or of an `EnvUpdate`. A function or class that makes environments is returned unchanged.
 
     Raises:
@@ -254,7 +254,7 @@ def _with_other_numbers(update: Any) -> Any:
     """Return an update with a copy of its environment, if any; the copy draws other random numbers."""
     if _env_in(update) is None:
         return update
-    update = copied(update)
+    update = copied_update(update)
     seed_env(_env_in(update), None)  # A sampler with a seed seeds the copy again.
     return update
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ import torch.distributed as dist
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool
 from rlpyt.utils import accelerator
 from rlpyt.utils.logging import logger
-from rlpyt.utils.text import CompletedStream
+from rlpyt.utils.text import flush_output
 
 SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; deaths are noticed by other means.
@@ -109,8 +108,7 @@ def watching(pool: WorkerPool) -> Iterator[None]:
             if dead and not done.wait(2 * _GRACE):
                 logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}", level=0)
                 pool.kill(grace=0)
-                for stream in (sys.stdout, sys.stderr):
-                    CompletedStream(stream).flush()
+                flush_output()
                 os._exit(1)
 
     threading.Thread(target=watch, name="watch ranks", daemon=True).start()

@@ -54,10 +54,10 @@ _ORIGIN = (  # What `_origin` returns.
 
 
 def record_run(runner: Any) -> None:
-    """Write how the parts of `runner` were made into params.json of the open log. Only one process writes it, and only once
-    in a training.
+    """Write how the parts of `runner` were made into params.json of the open log.
 
-    The log names arguments that cannot be written as data. Without an open log, nothing is written.
+    Only one process writes it, once in each training. The log names arguments that cannot be written as data. Without an open log, nothing
+    is written.
 
     Args:
         runner: a runner whose seed is known, and whose training has not begun.

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.text import flush_output
 
 PATIENCE = 4.0  # seconds after a signal until sampling is abandoned
 CLOSING = 3.0  # seconds that environments then have to close
@@ -207,16 +208,10 @@ class Interrupt:
     def _end_soon(self) -> None:
         time.sleep(self.hurry or 0)
         if self._depth > 0:
-            flushing = threading.Thread(target=_flush, daemon=True)  # A flush may block, e.g. if nobody reads the pipe.
+            flushing = threading.Thread(target=flush_output, daemon=True)  # A flush may block, e.g. if nobody reads the pipe.
             flushing.start()
             flushing.join(0.2)
             os._exit(self.exit_code)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
 
 
 def _is_interactive() -> bool:

@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 from rlpyt.utils.completed import Completed
@@ -56,6 +57,13 @@ class CompletedStream(Completed):
 
     def flush(self) -> None:
         """Write what is buffered. The default has no buffer."""
+
+
+def flush_output() -> None:
+    """Flush stdout and stderr before `os._exit`, which does not. Nothing may keep the process from ending, so errors do not matter."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            CompletedStream(stream).flush()
 
 
 def encodable_in(stream: TextIO | None, text: str) -> str:

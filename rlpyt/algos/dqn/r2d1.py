@@ -150,6 +150,7 @@ class R2D1(DQN):
     # Replay
     # -----------------------------------------------------------------------------------------------------------------
     def _prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Also count idle iterations from 0."""
         super()._prepare(*args, **kwargs)
         self._idle_itrs = 0
 

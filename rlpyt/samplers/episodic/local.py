@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.envs.env_update import copied
+from rlpyt.envs.env_update import copied_update
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.episodic.policies import OptionalMethods
@@ -109,4 +109,4 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 
 
 def _copies(env_update: Any) -> Any:
-    return [copied(each) for each in env_update] if isinstance(env_update, list) else copied(env_update)
+    return [copied_update(each) for each in env_update] if isinstance(env_update, list) else copied_update(env_update)

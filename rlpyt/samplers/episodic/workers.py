@@ -21,7 +21,7 @@ import numpy as np
 
 from rlpyt.envs.adapters import InPlaceEnvironment, as_in_place, from_dict
 from rlpyt.envs.base import NotRestored, close_env, flag_in
-from rlpyt.envs.env_update import apply_env_update, copied
+from rlpyt.envs.env_update import apply_env_update, copied_update
 from rlpyt.envs.specs import EnvSpec, checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
@@ -570,7 +570,7 @@ class VecWorker(DefaultWorker):
         if env_update is None:
             return
         if not isinstance(env_update, list):
-            env_update = [env_update, *(copied(env_update) for _ in range(self._n_envs - 1))]
+            env_update = [env_update, *(copied_update(env_update) for _ in range(self._n_envs - 1))]
         if len(env_update) != self._n_envs:
             raise ValueError(f"A list of {len(env_update)} environment updates was passed to a worker with n_envs={self._n_envs}.")
         for b, update in enumerate(env_update):

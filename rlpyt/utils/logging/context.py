@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -23,7 +22,7 @@ from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import is_file_name, write_json
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
-from rlpyt.utils.text import CompletedStream, printable, show, traceback_of
+from rlpyt.utils.text import flush_output, printable, show, traceback_of
 
 # In a clone, data/ beside the code, where git ignores data/local/; otherwise data/ in the current directory.
 LOG_DIR = str((clone_directory() or Path.cwd()) / "data")
@@ -238,8 +237,7 @@ def leave_if_importing_main() -> None:
     Code that starts a run or processes calls this function: a script that starts them at import would start them again in each child.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing checks the same before it starts a process.
-        for stream in (sys.stdout, sys.stderr):
-            CompletedStream(stream).flush()
+        flush_output()
         os._exit(IMPORTS_MAIN)  # The parent recognizes the code, and raises the error.
 
 

@@ -15,6 +15,7 @@ pytestmark = processes
 SCRIPT = Path(__file__).with_name("accelerator_run.py")
 FEED_FORWARD = ("cartpole:a2c", "cartpole:ppo", "cartpole:dqn", "cartpole:catdqn", "pendulum:ddpg", "pendulum:td3", "pendulum:sac")
 RECURRENT = ("cartpole_without_velocities:ppo_lstm", "cartpole_without_velocities:r2d1")
+EACH_KIND = ("cartpole:ppo", "pendulum:sac", RECURRENT[1])  # Minibatches, replay, and a recurrent agent.
 SAMPLERS = ("serial", "cpu", "gpu", "alternating")
 QUICK = {("cartpole:ppo", "gpu"), ("pendulum:sac", "serial"), ("cartpole:dqn", "alternating"), (RECURRENT[1], "gpu"), (RECURRENT[0], "cpu")}
 IMAGES = [
@@ -80,6 +81,7 @@ def test_training_on_a_gpu_gives_the_numbers_of_the_cpu(tmp_path, config, sample
     assert_same(run(tmp_path, config, sampler, 0, real=True, graphs=graphs), run(tmp_path, config, sampler, None))
 
 
+@full
 def test_an_agent_there_that_acts_for_those_who_are_ready_gives_the_numbers_of_the_cpu(tmp_path):
     lockstep = run(tmp_path, RECURRENT[1], "gpu", None)  # With 0.99, too, all must be ready: the order of what happens is known.
     assert_same(run(tmp_path, RECURRENT[1], "gpu", 0, serve_fraction=0.99), lockstep)
@@ -136,7 +138,7 @@ def test_updates_from_replay_and_of_minibatches_keep_to_their_budgets(tmp_path, 
         assert set(total(counts, "update", name)[1:]) == {0}, name
 
 
-@pytest.mark.parametrize("config", [config for config in (*FEED_FORWARD, *RECURRENT) if config != "cartpole:a2c"])
+@pytest.mark.parametrize("config", thinned([config for config in (*FEED_FORWARD, *RECURRENT) if config != "cartpole:a2c"], quick=EACH_KIND))
 def test_an_iteration_copies_each_batch_at_once_and_reads_diagnostics_once(tmp_path, config):
     counts = run(tmp_path, config, "serial", 0)["counts"]
     is_ppo, has_priorities = ":ppo" in config, config.endswith("r2d1")
@@ -159,7 +161,7 @@ def test_an_iteration_copies_each_batch_at_once_and_reads_diagnostics_once(tmp_p
     assert not is_first and (is_ppo or n_waited == n_all - 2)
 
 
-@pytest.mark.parametrize("config", ["cartpole:ppo", "cartpole:dqn", "pendulum:sac", *RECURRENT])
+@pytest.mark.parametrize("config", thinned(["cartpole:ppo", "cartpole:dqn", "pendulum:sac", *RECURRENT], quick=EACH_KIND))
 def test_an_action_server_copies_once_each_way_in_each_step(tmp_path, config):
     result = run(tmp_path, config, "gpu", 0)
     n_values = "ppo" in config  # After the last step, its value to bootstrap from.
@@ -173,7 +175,7 @@ def test_an_action_server_copies_once_each_way_in_each_step(tmp_path, config):
 # ---------------------------------------------------------------------------------------------------------------------
 # Graphs
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("config", [*FEED_FORWARD, *RECURRENT, *[pytest.param(config, marks=full) for config in BY_OPTIONS[:-1]]])
+@pytest.mark.parametrize("config", thinned([*FEED_FORWARD, *RECURRENT, *BY_OPTIONS[:-1]], quick=EACH_KIND))
 def test_updates_as_graphs_give_the_same_numbers_and_wait_for_nothing(tmp_path, config):
     # PPO makes few updates; where many follow each other, differences of rounding grow. Evaluation is not what this is about.
     n_steps = 1024 if ":ppo" in config or ":a2c" in config else 320 if config.startswith("cartpole") else 200

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import full
 
 from rlpyt.cli import main
 from rlpyt.experiments import tune
@@ -27,6 +28,7 @@ def test_each_search_would_be_launched(task, tmp_path, monkeypatch):
     assert launched["max_steps"] == bench_tune.TASKS[task]["steps"]
 
 
+@full
 def test_a_search_that_fails_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="has no configuration 'nothing'"):
         bench_tune.run_for(bench_tune.rlpyt("tune", "cartpole", "nothing"), 100, tmp_path / "log.txt")

@@ -91,6 +91,7 @@ def run_tests(directory, with_ray=(("None", 30),) * 5, other="pass", timeout=30,
     return "\n".join(at_once), lines[-1], started, ended.stderr
 
 
+@full
 @processes
 @pytest.mark.parametrize("end", thinned(["die", "hang"], quick=["die"]))
 def test_other_tests_run_when_a_process_of_tests_dies(end, tmp_path):
@@ -120,6 +121,7 @@ def tests_with_ray(tmp_path_factory):
     return run_tests(tmp_path_factory.mktemp("with_ray"), with_ray=[(end, timeout) for end, timeout, _ in WITH_RAY])
 
 
+@full
 @processes
 @pytest.mark.parametrize("number", range(len(WITH_RAY)), ids=[end for end, *_ in WITH_RAY])
 def test_what_became_of_a_test_with_ray_is_said(tests_with_ray, number):

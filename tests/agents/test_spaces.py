@@ -10,6 +10,7 @@ import gymnasium.spaces
 import numpy as np
 import pytest
 import torch
+from tiers import thinned
 
 import rlpyt.agents.dqn
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
@@ -121,7 +122,7 @@ def proposed(advice, observation):
                 yield named(path)
 
 
-@pytest.mark.parametrize("code", SPACES)
+@pytest.mark.parametrize("code", thinned(SPACES, quick=SPACES[::3]))
 def test_following_the_advice_leads_to_an_agent_that_takes_the_actions(code):
     for AgentCls, observation in [*((each, VECTORS) for each in FOR_VECTORS), *((each, IMAGES) for each in FOR_IMAGES)]:
         action, said = declared(code), []

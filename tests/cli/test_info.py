@@ -114,6 +114,7 @@ def test_the_output_of_what_failed_is_in_the_json(rlpyt, of_tests):
     assert "before it failed" in failed["output"] and "in fails\n" in failed["output"] and "more than a sentence" in failed["output"]
 
 
+@full
 @processes
 @pytest.mark.timeout(120)
 def test_what_hangs_is_said_and_ended_with_all_that_it_started(monkeypatch, no_process_is_left):

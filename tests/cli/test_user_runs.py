@@ -9,6 +9,7 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
+from tiers import full
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -117,6 +118,7 @@ def in_project(project, monkeypatch):
         sys.modules.pop(name, None)
 
 
+@full
 @pytest.mark.processes
 def test_they_are_evaluated_and_filmed_with_no_further_argument(in_project, tmp_path, rlpyt):
     code, out, err = rlpyt("eval", "runs/run_0", "--episodes", "3")

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiers import processes, thinned
+from tiers import full, processes, thinned
 
 from rlpyt.experiments.verify import facts_of
 from rlpyt.runners import digests, minibatch_rl
@@ -184,6 +184,7 @@ def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rl
     assert code == 1 and "row 3 (" in out and "  n_steps: 256 then, 512 now" in out
 
 
+@full
 def test_that_a_run_was_resumed_with_other_workers_is_named_if_it_differs(tmp_path, rlpyt):
     options = ["--seed", "0", "--log_dir", tmp_path, "--sampler", "cpu", "--n_parallel", "2"]
     settings = [DIGEST, "algo.linear_lr_schedule=False", "sampler.batch_T=8", "runner.n_steps=128", "runner.log_interval_steps=64"]

@@ -160,6 +160,7 @@ def test_environments_of_gymnasium_are_made_to_show_frames(trained, tmp_path, rl
     assert code == 0 and fps == 50 and len(frames) <= 21 and frames[0].shape == (400, 600, 3)
 
 
+@full
 @processes
 def test_episodes_that_are_cut_are_filmed_up_to_there_and_said(trained, tmp_path, rlpyt):
     run_dir = trained("atari_dqn", "dqn", *HORIZON)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from envs import CountingEnv
-from tiers import processes
+from tiers import processes, thinned
 
 from rlpyt.envs.adapters import as_rlpyt
 from rlpyt.envs.base import Wrapper, fast_reset, fast_step
@@ -82,7 +82,7 @@ def play(env, observation, n, seed):
 
 @processes
 @pytest.mark.parametrize("name", ENVS)
-@pytest.mark.parametrize("n_before", [0, 77])
+@pytest.mark.parametrize("n_before", thinned([0, 77], quick=[77]))
 def test_another_object_goes_on_from_a_saved_state(name, n_before):
     env, other = ENVS[name](), ENVS[name]()
     for i, e in enumerate((env, other)):

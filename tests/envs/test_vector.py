@@ -347,6 +347,7 @@ def check_replay(batches, infos, reset, step, b):
     assert episodes and set(episodes) <= {(info.Length, info.Return) for info in infos}
 
 
+@full
 def test_ale_is_sampled_as_its_own_loop_would_see_it():
     from ale_py.vector_env import AtariVectorEnv
 

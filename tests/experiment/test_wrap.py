@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.episodes import wrap_experiment
 from rlpyt.experiment import ExperimentContext, Snapshotter
@@ -452,6 +452,7 @@ def test_without_git_there_is_no_commit_and_no_archive(repository, monkeypatch):
     assert read_json(f"{directory}/metadata.json")["launcher"] == str(repository / "pkg" / "module.py")
 
 
+@full
 @processes
 def test_a_script_is_its_own_launcher(repository):
     text = """

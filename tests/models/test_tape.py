@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiers import full
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -588,6 +589,7 @@ def test_noise_is_drawn_anew():
     assert not torch.equal(found[4], found[5])
 
 
+@full
 def test_a_recording_does_not_import_the_compiler():
     """The import takes seconds, in every process that acts."""
     script = """

@@ -17,6 +17,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 prioritized = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.prioritized], ids=lambda kind: kind.name)
 transitions = pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.sequence], ids=lambda kind: kind.name)
 CHUNKS = [3, 1, 7, 2, 5, 12, 4, 1, 9]
+EVERYTHING = dict(timeouts=True, wait_reset=True, given=True, shift=1)  # Options of a game.
 
 
 def same(a, b):
@@ -434,7 +435,7 @@ def save_now_and_then(game, chunks):
 
 
 @every_kind
-@pytest.mark.parametrize("options", [dict(), dict(timeouts=True, wait_reset=True, given=True, shift=1)], ids=["plain", "with everything"])
+@pytest.mark.parametrize("options", thinned([dict(), EVERYTHING], quick=[EVERYTHING]), ids=["plain", "with everything"])
 def test_a_full_state_and_increments_give_the_same_buffer_again(kind, options):
     game = Game(kind, spare=9, n_step=2, interval=2, **options)
     states = save_now_and_then(game, CHUNKS)

@@ -174,6 +174,7 @@ def test_the_thread_starts_with_the_first_batch_and_ends_with_close_or_with_the_
     assert n_threads() == before and buffer() is None
 
 
+@full
 @processes
 def test_a_thread_in_the_middle_does_not_keep_the_interpreter_alive():
     script = """

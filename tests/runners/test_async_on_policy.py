@@ -83,6 +83,7 @@ def test_recurrent_agents_train_too(sampler, AlgoCls, tmp_path):
     assert all(np.isfinite(float(row["lossAverage"])) for row in table)
 
 
+@full
 def test_with_evaluation_rows_are_those_of_other_runs(tmp_path):
     runner = on_policy(RunnerCls=AsyncRlEval, n_steps=400)
     table = train(runner, tmp_path)
@@ -115,6 +116,7 @@ def test_an_optimizer_gets_its_columns_the_lag_and_which_columns_restarted(rank)
     assert told == [[0], [1]][rank]
 
 
+@full
 def test_environments_of_a_resumed_run_have_restarted_before_its_first_batch(tmp_path):
     train(on_policy(n_steps=200), tmp_path, snapshot_mode="last")
     told = []
@@ -182,6 +184,7 @@ def test_a_process_that_is_killed_ends_the_run_and_is_named(who, name):
         runner.train()
 
 
+@full
 def test_a_resumed_run_goes_on_counting_with_the_state_of_the_algorithm(tmp_path):
     def make(**settings):
         algo = watch(Appo, minibatches=2, normalize_reward=True, lr_schedule="adaptive")

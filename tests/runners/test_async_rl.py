@@ -185,6 +185,7 @@ def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
     assert_same(ours.algo.replay_buffer.samples, theirs.algo.replay_buffer.samples, 40 * T)
 
 
+@full
 @pytest.mark.parametrize("sampler", thinned(SAMPLERS, quick=["serial"]))
 def test_recurrent_states_of_all_networks_are_those_of_a_synchronous_run(sampler, tmp_path):
     """Without noise and learning, so that chance has no part in actions; the last run learns as well."""
@@ -258,6 +259,7 @@ def assert_same(a, b, n):
         np.testing.assert_array_equal(x[:n], y[:n])
 
 
+@full
 @pytest.mark.parametrize("sampler", thinned(["serial", "cpu"], quick=["serial"]))
 def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
     trees = []
@@ -369,6 +371,7 @@ def test_a_resumed_run_keeps_to_the_replay_ratio(tmp_path):
     assert 0 <= (40 - 5) * 5 - resumed.algo.update_counter <= 10
 
 
+@full
 def test_a_run_that_lagged_behind_the_ratio_keeps_to_it_from_where_it_is_resumed(tmp_path):
     def wait_until_sampling_has_ended(runner):
         while runner.n_copied < runner.n_itr:
@@ -405,6 +408,7 @@ class NiceTrajInfo(TrajInfo):
         return self
 
 
+@full
 @pytest.mark.parametrize("own, ahead", [(False, None), (False, 2), (True, None)])
 @pytest.mark.parametrize("sampler", thinned(["serial", "cpu"], quick=["serial"]))
 def test_sampling_goes_second_where_it_shares_processors_with_training_but_does_not_wait_for_it(sampler, own, ahead, tmp_path):
@@ -447,6 +451,7 @@ def test_a_process_that_is_killed_ends_the_run_and_is_named(sampler, who, name):
         runner.train()
 
 
+@full
 def test_a_death_is_noticed_by_who_never_waits():
     runner = build(algo=dqn(replay_ratio=10**6), n_steps=10**8)
     kill_when_running(runner, lambda pool: pool.processes[0].pid)
@@ -454,6 +459,7 @@ def test_a_death_is_noticed_by_who_never_waits():
         runner.train()
 
 
+@full
 def test_an_optimizer_that_is_killed_ends_the_run_and_is_named():
     runner = build(n_optimizers=2, n_steps=10**8)
     kill_when_running(runner, lambda pool: pool.processes[-1].pid)
@@ -461,6 +467,7 @@ def test_an_optimizer_that_is_killed_ends_the_run_and_is_named():
         runner.train()
 
 
+@full
 @pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
 def test_a_worker_of_the_sampler_that_is_killed_ends_the_run_and_is_named(sampler):
     runner = build(sampler, n_steps=10**8)
@@ -601,6 +608,7 @@ def interrupted_in_evaluation(signals_in, **settings):
     return runner
 
 
+@full
 def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_solves_nothing(tmp_path):
     with pytest.raises(SystemExit):
         train(interrupted_in_evaluation(signals_in=5), tmp_path, snapshot_mode="best")
@@ -612,6 +620,7 @@ def test_an_evaluation_that_a_signal_cuts_short_has_no_return_and_solves_nothing
     assert column(train(resumed, tmp_path, snapshot_mode="best"), "CumSteps")[-1] == 400
 
 
+@full
 def test_an_evaluation_that_a_signal_cuts_short_leaves_a_run_of_a_search_as_it_was_at_its_last_row(tmp_path, monkeypatch):
     monkeypatch.setenv(PAUSE_AT, "300")
     with pytest.raises(SystemExit):
@@ -634,6 +643,7 @@ class ImprovingEnv(InterruptedEnv):
         return super().step(action)
 
 
+@full
 def test_the_best_snapshot_has_the_parameters_that_were_evaluated(tmp_path, monkeypatch):
     evaluate = async_rl._evaluate
 
@@ -673,6 +683,7 @@ def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
     assert n_rows == (1400 if save_replay else 600) // B
 
 
+@full
 def test_a_run_resumed_from_its_first_row_does_not_write_it_again(tmp_path):
     def make(**settings):
         return build(RunnerCls=AsyncRlEval, algo=Impala(), agent=MlpFfAgent(), n_steps=200, **settings)
@@ -699,6 +710,7 @@ class NotingDqn(DQN):
         return [int(line.split()[0]) for line in lines], {float(line.split()[1]) for line in lines}
 
 
+@full
 def test_all_optimizers_of_a_resumed_run_go_on_counting_their_calls_and_draw_other_random_numbers(tmp_path):
     def make(name, **settings):
         algo = NotingDqn(min_steps_learn=100, replay_size=2000, batch_size=16, replay_ratio=2)
@@ -840,6 +852,7 @@ def test_a_synchronous_affinity_will_do(tmp_path):
     assert len(train(runner, tmp_path)) == 1
 
 
+@full
 @processes
 def test_a_resumed_run_goes_on_with_its_gaps_between_snapshots(tmp_path):
     def kept(**settings):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiers import processes, thinned
+from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
@@ -211,6 +211,7 @@ def test_rank_0_decides_for_all_ranks(tmp_path, monkeypatch):
     assert [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)] == [[{"linear 9 9 9": "rank0"}] * 2] * 2
 
 
+@full
 @processes
 def test_an_asynchronous_run_chooses_before_its_processes_start(tmp_path, monkeypatch):
     answering(monkeypatch, -1)

@@ -72,6 +72,7 @@ def committed(directory, name):
     return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
 
 
+@full
 def test_params_json_tells_where_the_run_came_from(tmp_path):
     repository = tmp_path / "repository"
     repository.mkdir()

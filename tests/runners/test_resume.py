@@ -177,6 +177,7 @@ def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+@full
 @pytest.mark.parametrize("case", thinned(["ppo", "dqn_prioritized", "r2d1", "sac"], quick=["dqn_prioritized"]))
 def test_so_is_a_run_that_a_search_pauses_twice(case, tmp_path, monkeypatch):
     """The first time before it learns, so that no snapshot would be due; each time at the first row that is late enough."""
@@ -369,6 +370,7 @@ def test_a_run_without_a_seed_keeps_the_one_that_it_drew(tmp_path, capsys):
     assert f"seed {seed}" in capsys.readouterr().out
 
 
+@full
 def test_a_log_that_has_been_emptied_begins_anew(tmp_path):
     with pytest.raises(Killed):
         run("ppo_lstm", tmp_path, False, stop_at=15)
@@ -398,6 +400,7 @@ def test_a_snapshot_that_a_new_run_puts_aside_is_found(tmp_path):
     assert resumed.first_itr == 24 and len(rows(tmp_path / "a")) == 5
 
 
+@full
 @processes
 @pytest.mark.parametrize("workers_cpus", thinned([[0], [0, 1, 2]], quick=[[0]]))
 def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_path, capsys):
@@ -432,6 +435,7 @@ def test_without_its_replay_a_run_goes_on_with_an_empty_buffer(tmp_path, capsys)
     assert resumed.algo.replay_buffer.written < 40
 
 
+@full
 def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_path):
     directory = run_dir(tmp_path / "a", n_steps=60 * 16)
     parts = sorted(int(file.name.split("-")[0]) for file in (directory / "replay").iterdir())
@@ -536,6 +540,7 @@ def test_killed_at_any_moment_a_run_can_be_resumed_with_its_replay(tmp_path):
         assert resumed.algo.replay_buffer.written * 4 == saved + 64
 
 
+@full
 def test_a_full_disk_costs_a_warning_and_what_could_not_be_written_is_written_next_time(tmp_path, monkeypatch, capsys):
     n_calls, atomic_write = [0], checkpoint.atomic_write
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from envs import CountingEnv
+from tiers import full
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -305,6 +306,7 @@ def test_a_loop_or_a_row_of_ones_own_takes_part_with_one_line(RunnerCls, tmp_pat
 
 
 # --- Processes --------------------------------------------------------------------------------------------------------
+@full
 @pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_all_ranks_stop_after_the_row_that_says_so(tmp_path, nothing_is_left_behind):
@@ -334,6 +336,7 @@ def async_run(RunnerCls, log_dir, **settings):
     return runner, train(runner, log_dir)
 
 
+@full
 @pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_an_asynchronous_run_stops_at_the_row_that_says_so_and_its_samplers_end(tmp_path, nothing_is_left_behind):

@@ -342,6 +342,7 @@ def test_ranks_told_while_they_optimize_stop_before_they_sample_unless_one_has_s
     assert int(rows(tmp_path)[-1]["Diagnostics/CumSteps"]) == 32 * (last_itr + 1)
 
 
+@full
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("ends", ["by a hook", "by n_steps"])
 def test_a_signal_that_comes_to_one_rank_when_all_end_anyway_makes_no_rank_wait_and_no_error(rank, ends, tmp_path, capsys):

@@ -754,6 +754,7 @@ def test_resumed_training_of_an_rlpyt_algorithm_is_the_uninterrupted_one(case, e
     assert trainer.total_env_steps == float(rows(tmp_path / "whole")[-1]["Diagnostics/CumSteps"])
 
 
+@full
 def test_ctrl_c_in_the_middle_of_an_epoch_of_it_loses_nothing(tmp_path, monkeypatch):
     train_rlpyt("ppo", tmp_path / "whole")
     run_iteration = MinibatchRl.run_iteration

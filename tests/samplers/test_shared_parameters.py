@@ -8,7 +8,7 @@ import torch
 from agents_for_tests import RnnAgent
 from collecting import ANY_KIND, ASYNC_KINDS, make_sampler
 from mapped import torch_files, unnamed_memory
-from tiers import thinned
+from tiers import full, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -51,6 +51,7 @@ def _write_reward(pipe, sampler, known):
     pipe.send(("ok", None))
 
 
+@full
 def test_the_batches_of_a_sampler_that_is_spawned_are_those_of_the_process_that_trains():
     known, sampler = torch_files(), make_sampler("async GPU, forkserver", T=2, B=2, eval_n_envs=0, eval_max_steps=0)
     (batch, _), _ = sampler.async_initialize(MlpDqnAgent(), seed=0)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.utils.seed import (
     PURPOSES,
@@ -71,6 +71,7 @@ def test_a_seed_must_be_an_integer():
         env_seed("1", "agent", 0)
 
 
+@full
 @processes
 def test_set_seed_without_torch_leaves_it_unimported():
     code = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from mapped import torch_files, unnamed_memory
+from tiers import full
 
 from rlpyt.utils import buffer as buffer_module
 from rlpyt.utils.buffer import copying_private_tensors, np_mp_array, torchify_buffer
@@ -116,6 +117,7 @@ def test_shared_tensors_reach_a_process_and_private_ones_are_copied(start_method
     assert not private.is_shared()
 
 
+@full
 @pytest.mark.processes
 def test_processes_that_a_program_starts_itself_get_private_tensors_as_torch_says():
     tensors = [torch.zeros(1) for _ in range(3)]

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from ranks import process_group
+from tiers import full
 
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.catdqn_agent import AgentInfo
@@ -58,6 +59,7 @@ def test_the_target_is_a_copy_until_told(agent):
     assert torch.equal(agent.target(*batch), agent(*batch))
 
 
+@full
 def test_state_dicts_are_restored_also_from_data_parallel_training(agent, tmp_path):
     other = copy.deepcopy(agent)
     with torch.no_grad():

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from tiers import full, processes
+from tiers import full, processes, thinned
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -723,7 +723,7 @@ def test_without_bootstrapping_truncated_samples_are_learned_from():
 
 @every_algo
 @pytest.mark.parametrize("bootstrap_timelimit", [True, False])
-@pytest.mark.parametrize("final_observations", [True, False])
+@pytest.mark.parametrize("final_observations", thinned([True, False], quick=[True]))
 def test_the_documented_time_limit_buffers_work(name, bootstrap_timelimit, final_observations):
     algo, _ = make(name, ReplayBufferCls=TlUniformReplayBuffer, bootstrap_timelimit=bootstrap_timelimit, n_step_return=2)
     for itr in range(6):

@@ -8,7 +8,7 @@ import torch
 from collecting import along_time, collect, kinds
 from envs import make_walk
 from sequences import random_sequences
-from tiers import processes, thinned
+from tiers import full, processes, thinned
 
 from rlpyt.agents.qpg.recurrent import RnnStates
 from rlpyt.agents.qpg.sac_agent import SacAgent
@@ -446,6 +446,7 @@ def make_counting():
     return GymEnvWrapper(Counting())
 
 
+@full
 @pytest.mark.parametrize(
     "CollectorCls, batch_T",
     thinned([(CpuResetCollector, 20), (CpuWaitResetCollector, 20), (CpuWaitResetCollector, 40)], quick=[(CpuWaitResetCollector, 20)]),

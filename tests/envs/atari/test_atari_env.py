@@ -6,7 +6,7 @@ import ale_py
 import cv2
 import numpy as np
 import pytest
-from tiers import processes, start_methods
+from tiers import processes, start_methods, thinned
 
 from rlpyt.envs.atari import atari_env
 from rlpyt.envs.atari.atari_env import ACTION_INDEX, ACTION_MEANING, AtariEnv, AtariTrajInfo, EnvInfo
@@ -79,7 +79,7 @@ class Oracle:
         return np.stack(self.frames), score, game_over or (lost_life and self.episodic_lives), game_over
 
 
-@pytest.mark.parametrize("episodic_lives", [True, False])
+@pytest.mark.parametrize("episodic_lives", thinned([True, False], quick=[True]))
 @pytest.mark.parametrize("game, shape, frame_skip", [("breakout", (84, 84), 4), ("seaquest", (84, 84), 1), ("pong", (104, 80), 4)])
 def test_pixels_scores_and_episode_ends_are_those_of_the_emulator_played_by_hand(game, shape, frame_skip, episodic_lives):
     kwargs = dict(frame_skip=frame_skip, episodic_lives=episodic_lives)

@@ -306,6 +306,7 @@ def test_runs_that_train_to_their_end_need_neither_resume_nor_snapshots(train, t
         assert run.state == "finished" and run.steps == 180 and [call["begins_at"] for call in calls(run.run_dir)] == [0, 0]
 
 
+@full
 def test_a_script_that_cannot_resume_stops_a_search_of_many_trials_at_the_first(train, tmp_path):
     """Runs in other slots end as usual, and are not lost either."""
     exp_dir = tmp_path / "exp"
@@ -477,6 +478,7 @@ def test_it_is_not_run_twice_at_the_same_time(train, tmp_path):
     launcher.wait()
 
 
+@full
 @pytest.mark.parametrize("n_trials, affinity_code", thinned([(9, ONE_SLOT), (9, TWO_SLOTS), (1, ONE_SLOT)], quick=[(9, TWO_SLOTS)]))
 def test_trials_that_failed_before_the_cause_was_removed_are_tried_again(train, tmp_path, uninterrupted, n_trials, affinity_code, capsys):
     exp_dir = tmp_path / "exp"
@@ -493,6 +495,7 @@ def test_trials_that_failed_before_the_cause_was_removed_are_tried_again(train, 
         assert result(exp_dir) == uninterrupted
 
 
+@full
 def test_scripts_that_log_elsewhere_stop_the_search_and_are_tried_again(train, tmp_path, capsys):
     """They end in good order, but nothing of them is in the runs' directories."""
     exp_dir = tmp_path / "exp"
@@ -535,6 +538,7 @@ def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tm
     assert all(len(calls(run.run_dir)) == 1 for run in experiment_status(exp_dir))  # Trials with the same settings did not train again.
 
 
+@full
 def test_trials_that_fail_again_at_once_though_others_do_not_count_as_the_worst(train, tmp_path, monkeypatch):
     """The first three have bad settings, so the search stops. Once another one has reached a rung, it does not stop for them again."""
     rates = [0.5, 0.5, 0.5, 0.01, 0.5, 0.02]
@@ -547,6 +551,7 @@ def test_trials_that_fail_again_at_once_though_others_do_not_count_as_the_worst(
     assert [trial.error is not None for trial in found.trials] == [True, True, True, False, True, False]
 
 
+@full
 @pytest.mark.parametrize("by", ["resume", "the same command"])
 def test_a_search_goes_on_where_its_first_directory_is_gone(train, tmp_path, uninterrupted, monkeypatch, by):
     (tmp_path / "old").mkdir()

@@ -7,7 +7,7 @@ import time
 import types
 
 import pytest
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
@@ -125,6 +125,7 @@ def test_writers_hand_on_everything_in_order():
     assert told == [("a", "x", 1.0, 2), ("b", "x", 1.0, 2), ("a",), ("b",), "a", "b"]
 
 
+@full
 @processes
 @pytest.mark.timeout(120)
 def test_offline_it_writes_into_the_directory_of_the_run(tmp_path, monkeypatch):

@@ -246,7 +246,8 @@ class AsyncRlBase(MinibatchRlBase):
             )
         trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
         # Sampling that waits for training takes no processor away from it in the long run.
-        if trains_here and not self._keeps_to_ratio and share_processors(self.optimizer_affinities, self.sampler_affinities):
+        never_waits = self._replays and self.max_batches_ahead is None
+        if trains_here and never_waits and share_processors(self.optimizer_affinities, self.sampler_affinities):
             for kwargs in processes.values():
                 kwargs["niceness"] = NICENESS
         for rank in range(1, self.world_size):

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from runners.test_async_rl import SAMPLERS, B, T, build, column, kill_when_running, train
+from runners.test_async_rl import SAMPLERS, B, NiceTrajInfo, T, build, column, kill_when_running, train
 from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
@@ -98,6 +98,13 @@ def test_several_optimizers_share_out_each_batch(n_sampling, tmp_path):
     assert column(table, "CumSteps")[-1] == 400 and column(table, "CumUpdates")[-1] == 20 * 4
     assert runner.algo.batch_spec == BatchSpec(T, B // 2)
     assert column(table, "CumReplayRatio")[-1] == 2  # Two epochs over all columns.
+
+
+def test_sampling_has_the_usual_priority_since_it_waits_for_training(tmp_path):
+    runner = on_policy(n_steps=200)
+    runner.sampler.TrajInfoCls = NiceTrajInfo
+    table = train(runner, tmp_path)
+    assert {float(row[name]) for row in table for name in ("NicenessMin", "NicenessMax")} == {os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -127,14 +127,12 @@ def first_rows(
         starts: [B], an episode starts with row 0; None if that is unknown.
     """
     done, (L, B) = done.bool(), done.shape
+    is_blank = torch.zeros_like(done) if valid is None else done & ~valid.bool()
     rows = torch.arange(L, device=done.device)[:, None]
-    after = torch.where(done[:warmup_T], rows[:warmup_T] + 1, 0)
-    after = after.amax(dim=0) if warmup_T else rows.new_zeros(B)  # 0 where no episode ends.
-    begun, first = after > 0, torch.where(after > 0, after, warmup_T)
-    if valid is not None:
-        stays = (rows >= after) & ~(done & ~valid.bool())  # Rows at which training could begin.
-        following = torch.where(stays.any(dim=0), stays.int().argmax(dim=0), L)
-        first = torch.where(begun, following, first)
+    after = torch.where(done & (rows < warmup_T), rows + 1, 0).amax(dim=0)  # [B], 0 where no episode ends within the warm-up.
+    follows = (rows >= after) & ~is_blank  # Rows of the episode after that one, and of later ones.
+    begun, following = after > 0, torch.where(follows.any(dim=0), follows.int().argmax(dim=0), L)
+    first = torch.where(begun, following, warmup_T)
     if starts is not None:
         in_first_half = torch.arange(B, device=done.device) < B // 2
         from_start = starts & torch.where(begun, first == L, in_first_half)

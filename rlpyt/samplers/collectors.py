@@ -19,7 +19,7 @@ from rlpyt.samplers.actors import MANY, BatchActor, EvalActor, EveryStep, Remote
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
 from rlpyt.samplers.ready import ReadyActors, fill_as_ready
-from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault, too_many_truncations
+from rlpyt.samplers.rows import EndSlots, Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
@@ -181,7 +181,8 @@ class TrainingCollector(ResumableCollector):
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
         self._ends = []
-        self._n_timeouts, self._n_terminals = (np.zeros(len(self.envs), np.int64) for _ in range(2))
+        ends = self.samples_np.final_observation, self.samples_np.terminal_observation
+        self._timeouts, self._terminals = (EndSlots(memory, self._calls.env_ranks) for memory in ends)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
@@ -195,7 +196,7 @@ class TrainingCollector(ResumableCollector):
         and agents know what such values mean.
         """
         floats = self._views[id(self.samples_np)].floats
-        self._refuse(floats.fault(self._n_timeouts, self._n_terminals))
+        self._refuse(floats.fault(self._timeouts.n, self._terminals.n))
 
     def _refuse(self, fault: Fault | None) -> None:
         """Raise ValueError, naming environment and step, for a fault."""
@@ -214,9 +215,9 @@ class TrainingCollector(ResumableCollector):
                 row.done[b] = done = True
             if is_cut or (row.env_timeout is not None and row.env_timeout[b] and done):
                 row.timeout[b] = True
-                self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
+                self._timeouts.keep(b, row.next_observation)
             else:
-                self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
+                self._terminals.keep(b, row.next_observation)
             if is_over and not self._at_once:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self._ends.append((t, self._calls.env_ranks[b]))
@@ -224,15 +225,6 @@ class TrainingCollector(ResumableCollector):
                 self._stop(b, t, is_over)
             elif is_over:
                 self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
-
-    def _keep_observation(self, b: int, row: Row, slots: Any, counts: Any) -> None:
-        """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""
-        if slots is not None:
-            try:
-                slots[counts[b], b] = row.next_observation[b]
-            except IndexError:
-                raise too_many_truncations(self._calls.env_ranks[b], counts[b]) from None
-        counts[b] += 1
 
     def _stop(self, b: int, t: int, is_over: bool) -> None:
         """Let environment `b` be idle after step `t` of this batch, and fill the rest of its column."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from rlpyt.envs.base import as_flag
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.types import Samples
-from rlpyt.utils.buffer import element, first_not_finite, float_leaves
+from rlpyt.utils.buffer import buffer_leaves, element, first_not_finite, float_leaves
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure
 from rlpyt.utils.text import plural
@@ -184,6 +185,42 @@ class Row(StepRow):
         return self.traj_done is not self.done
 
 
+class EndSlots:
+    """Memory of a batch for observations that end episodes; each environment fills its slots in turn.
+
+    Args:
+        memory: structure ``[K,B,...]``; None if these observations are not kept.
+        env_ranks: numbers of the environments among all, for messages.
+
+    Attributes:
+        n: int ``[B]``, how many slots of each environment are in use.
+    """
+
+    def __init__(self, memory: Any, env_ranks: Sequence[int]) -> None:
+        self.memory, self._env_ranks = memory, env_ranks
+        self.n = np.zeros(len(env_ranks), np.int64)
+
+    def keep(self, columns: Any, observation: Any) -> None:
+        """Copy the rows `columns`, a number or an array [k], of a structure ``[B,...]`` to the next slots of these environments.
+
+        Raises:
+            ValueError: an environment has no slot left.
+        """
+        if self.memory is None:
+            return
+        try:
+            for slots, leaf in zip(buffer_leaves(self.memory), buffer_leaves(observation), strict=True):
+                slots[self.n[columns], columns] = leaf[columns]
+        except IndexError:
+            b = max(np.atleast_1d(columns), key=self.n.__getitem__)
+            raise ValueError(
+                f"Environment {self._env_ranks[b]} was truncated more than {plural(self.n[b], 'time')} in a batch. It says "
+                "truncates_only_at_horizon=True, and its horizon allows no more: let it say False. (A trajectory that ends without done "
+                "counts as truncated.)"
+            ) from None
+        self.n[columns] += 1
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Checks
 # ---------------------------------------------------------------------------------------------------------------------
@@ -228,14 +265,6 @@ def timeout_fault(batch: Samples) -> Fault | None:
         return None
     t, b = np.argwhere(wrong)[0]
     return Fault("env_info.timeout: expected False where done is False, got True: a timeout ends the episode.", b, t)
-
-
-def too_many_truncations(env_rank: int, n: int) -> ValueError:
-    """Return the error about an environment that was truncated more often in a batch than the `n` times for which there is memory."""
-    return ValueError(
-        f"Environment {env_rank} was truncated more than {plural(n, 'time')} in a batch. It says truncates_only_at_horizon=True, and its "
-        "horizon allows no more: let it say False. (A trajectory that ends without done counts as truncated.)"
-    )
 
 
 class FloatLeaves:

@@ -23,7 +23,7 @@ import numpy as np
 
 from rlpyt.envs.base import CompletedEnv, EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import AUTORESET_MODES, DISABLED, NEXT_STEP, SAME_STEP, VectorEnv, VectorEnvs, VectorStep
-from rlpyt.samplers.rows import Row, StepRow, env_rows, fit, too_many_truncations
+from rlpyt.samplers.rows import Row, StepRow, env_rows, fit
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.spaces.masked import allowed_action, without_mask
@@ -524,26 +524,14 @@ class VectorCalls:
 
 def end_vector_episodes(collector: Any, t: int, row: Row, ended: np.ndarray, completed: list) -> None:
     """Do for environments `ended` [k] of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come with the batch's end."""
-    calls, batch = collector._calls, collector.samples_np
+    calls = collector._calls
     if calls.n_timeouts:
-        try:
-            _keep_observations(row.timeout.nonzero()[0], calls.final, batch.final_observation, collector._n_timeouts)
-        except IndexError:
-            b = int(collector._n_timeouts.argmax())
-            raise too_many_truncations(calls.env_ranks[b], collector._n_timeouts[b]) from None
-    if batch.terminal_observation is not None:
-        _keep_observations(ended[~row.timeout[ended]], calls.final, batch.terminal_observation, collector._n_terminals)
+        collector._timeouts.keep(row.timeout.nonzero()[0], calls.final)
+    if collector._terminals.memory is not None:
+        collector._terminals.keep(ended[~row.timeout[ended]], calls.final)
     if collector._tracker.looks_at_observations:
         collector._tracker.finish(ended, calls.final)
     calls.reset_ended(ended, row.next_observation, lambda: f"after {collector._when(t)}")
-
-
-def _keep_observations(columns: np.ndarray, observation: Any, slots: Any, counts: np.ndarray) -> None:
-    """Copy the observations [B,...] of `columns` [k] to their next slots, if any; `counts` [B] are the slots in use."""
-    if slots is not None:
-        for slot, leaf in _leaves(slots, observation):
-            slot[counts[columns], columns] = leaf[columns]
-    counts[columns] += 1
 
 
 def _final_of(step: VectorStep) -> Any:

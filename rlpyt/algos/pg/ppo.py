@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -159,17 +160,19 @@ class PPO(OnPolicyAlgorithm):
         samples = self.scaled(samples)
         inputs, init_rnn_state, old_value, valid = self.loss_inputs(samples)
 
-        updates, ratios = [], []
+        updates: list[OptInfo] = []
+        ratios: list[Ratios] = []
         all_idxs = self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid)
+        minibatches = self._minibatches(inputs, init_rnn_state, old_value, all_idxs)
         per_epoch = max(len(all_idxs) // self.epochs, 1)
-        for i, minibatch in enumerate(self._minibatches(inputs, init_rnn_state, old_value, all_idxs)):
-            opt_info, of_minibatch = self._update(minibatch)
-            updates.append(opt_info)
-            ratios.append(of_minibatch)
-            self.update_counter += 1
-            is_last_of_epoch = (i + 1) % per_epoch == 0 and i + 1 < len(all_idxs)
-            if self.target_kl is not None and is_last_of_epoch and self._mean_kl(ratios[-per_epoch:]) > self.target_kl:
+        for start in range(0, len(all_idxs), per_epoch):
+            if start > 0 and self.target_kl is not None and self._mean_kl(ratios[-per_epoch:]) > self.target_kl:
                 break
+            for minibatch in islice(minibatches, per_epoch):
+                opt_info, of_minibatch = self._update(minibatch)
+                updates.append(opt_info)
+                ratios.append(of_minibatch)
+                self.update_counter += 1
         self.update_obs_rms(samples)
         diagnosed = self._diagnosed(ratios)
         if isinstance(self.explained_variance, torch.Tensor):  # On the device; it is read with the others.
@@ -218,14 +221,14 @@ class PPO(OnPolicyAlgorithm):
             batch: `LossInputs`; if the agent is recurrent, also initial states [n,N,H] of the sequences; with `clip_value_loss`, last the
                 values [n] or [T,n] when acting.
         """
-        old_value = dict(old_value=batch[-1]) if self.clip_value_loss else {}
+        inputs, further = list(batch), {}
         if self.clip_value_loss:
-            batch = batch[:-1]
+            further["old_value"] = inputs.pop()
         if self.agent.recurrent:
-            batch = (*batch[:-1], batch_first_to_layer_first(batch[-1]))
+            inputs[-1] = batch_first_to_layer_first(inputs[-1])
         self.loss_terms = LossTerms()
         with self.autocast():
-            loss, entropy, perplexity = self.loss(*batch, **old_value)
+            loss, entropy, perplexity = self.loss(*inputs, **further)
         grad_norm = self.descend(loss)
         terms = self.loss_terms
         opt_info = OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity, terms.pi_loss, terms.value_loss)

@@ -261,8 +261,7 @@ class EnsembleSAC(SAC):
 
     def discounted(self, samples: Any, value: torch.Tensor) -> torch.Tensor:
         """Return targets ``R + γ^m value`` for values [n] or [n,K]."""
-        factor = bootstrap_discount(samples, self.discount, self.n_step_return)
-        return_ = samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
+        return_, factor = self.scaled_return(samples), bootstrap_discount(samples, self.discount, self.n_step_return)
         shape = (-1, *[1] * (value.dim() - 1))
         return torch.addcmul(return_.view(shape).to(value), factor.view(shape).to(value), value)
 
@@ -278,10 +277,7 @@ class EnsembleSAC(SAC):
         action, log_pi, dist_info = self.agent.pi(*samples.agent_inputs)
         with self.freeze_q():
             q = self.value_for_policy(self.agent.q(*samples.agent_inputs, action))
-        losses = alpha * log_pi - q
-        log_prior = self.get_action_prior(action)
-        if isinstance(log_prior, torch.Tensor) or log_prior != 0:
-            losses = losses - log_prior
+        losses = self.minus_log_prior(alpha * log_pi - q, action)
         return losses, log_pi, (dist_info.mean, dist_info.log_std)
 
     def means(self, q: torch.Tensor) -> torch.Tensor:

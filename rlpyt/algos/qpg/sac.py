@@ -129,6 +129,15 @@ class SoftActorCritic(QpgAlgorithm):
             return 0.0
         return -0.5 * action.square().sum(-1) - 0.5 * action.shape[-1] * math.log(2 * math.pi)
 
+    def minus_log_prior(self, losses: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return losses of the policy [n] minus `get_action_prior` of actions [n,A], which takes no time if that is 0."""
+        log_prior = self.get_action_prior(action)
+        return losses - log_prior if isinstance(log_prior, torch.Tensor) or log_prior != 0 else losses
+
+    def scaled_return(self, samples: Any) -> torch.Tensor:
+        """Return the sums of discounted rewards [n], times `reward_scale`."""
+        return samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
+
 
 class SAC(SoftActorCritic):
     """Learns a policy that maximizes reward and entropy, with two Q-functions; optionally tunes the weight α of entropy.
@@ -256,18 +265,13 @@ class SAC(SoftActorCritic):
             target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
             target_v = torch.addcmul(target_q, alpha, next_log_pi, value=-1)
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
-            return_ = samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
-            y = torch.addcmul(return_, factor, target_v)
+            y = torch.addcmul(self.scaled_return(samples), factor, target_v)
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
         q1_loss, q2_loss = (mean_huber(q, y, valid=valid) for q in (q1, q2))
 
         with self.freeze_q():
             min_q = smaller(*agent.q(*samples.agent_inputs, new_action))
-        pi_losses = alpha * log_pi - min_q
-        log_prior = self.get_action_prior(new_action)
-        if isinstance(log_prior, torch.Tensor) or log_prior != 0:
-            pi_losses = pi_losses - log_prior
-        pi_loss = mean_of_valid(pi_losses, valid)
+        pi_loss = mean_of_valid(self.minus_log_prior(alpha * log_pi - min_q, new_action), valid)
 
         alpha_loss = None
         if self.alpha_optimizer is not None:

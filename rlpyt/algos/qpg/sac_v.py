@@ -70,7 +70,7 @@ class SAC_V(SoftActorCritic):
         agent, valid = self.agent, self.valid_samples(samples)
         with torch.no_grad():
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
-            y = self.reward_scale * samples.return_ + factor * agent.target_v(*samples.target_inputs)
+            y = self.scaled_return(samples) + factor * agent.target_v(*samples.target_inputs)
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
         q1_loss, q2_loss = (mean_huber(q, y, valid=valid) for q in (q1, q2))
 

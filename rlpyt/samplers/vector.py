@@ -168,6 +168,13 @@ class Outcome:
 class VectorCalls:
     """Steps and resets the environments of a vector; takes the place of `rlpyt.samplers.stepping.EnvCalls`.
 
+    Between two steps, flags tell the state of each environment::
+
+        none        its episode goes on
+        _over       its episode ended in the latest step
+        _is_first   it has been reset (SAME_STEP: by the latest step, with `_over`); `reset` hands out its first observation, from `_first`
+        is_blank    the next step will reset it (NEXT_STEP); `reset` has written zeros
+
     Args:
         vector: the vector.
         env_ranks: numbers of its environments among all.
@@ -185,20 +192,18 @@ class VectorCalls:
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
         self.vector, self.n = vector, vector.n
         self.env_ranks = [int(rank) for rank in env_ranks]
+        self.steps: list[Any] = [None] * self.n
         self.waits = self.at_once = False
-        self.is_blank = np.zeros(self.n, bool)
-        self._over = np.zeros(self.n, bool)  # Episodes that ended in the latest step, until the environment is reset.
-        self._is_first = np.zeros(self.n, bool)  # Environments that are reset already: `_first` has their first observation.
+        self.is_blank, self._over, self._is_first = (np.zeros(self.n, bool) for _ in range(3))
         self._first = observation_memory(vector)
         self._seen = observation_memory(vector)  # In evaluation.
         is_masked = without_mask(vector.observation_space) is not vector.observation_space
         self._latest: Any = observation_memory(vector) if is_masked else None  # Observations of the latest step, if they have masks.
-        self._infos_type: Any = None  # The newest type of infos, and
-        self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
-        self.steps: list[Any] = [None] * self.n
         self.final: Any = None
         self.n_timeouts = 0
         self._ended = np.zeros(self.n, np.int64)  # Memory.
+        self._infos_type: Any = None  # The newest type of infos, and
+        self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
         self._mode = vector.autoreset_mode
         if self._mode not in AUTORESET_MODES:
             raise ValueError(
@@ -292,7 +297,7 @@ class VectorCalls:
         as well, but their outcomes are not recorded.
         """
         vector, over = self.vector, self._over
-        if vector.autoreset_mode == DISABLED and over.any():  # Their episodes have ended, so they cannot be stepped.
+        if self._mode == DISABLED and over.any():  # Their episodes have ended, so they cannot be stepped.
             vector.reset_into(self._first, over)
             self._is_first |= over
         if running is not None and len(running) < self.n and self._latest is not None:
@@ -303,7 +308,7 @@ class VectorCalls:
         step = vector.step_into(action, observation_out)
         outcome = self.outcome(step)
         np.logical_and(outcome.done, ~blank, out=over)
-        if vector.autoreset_mode == SAME_STEP and over.any():  # It has reset them.
+        if self._mode == SAME_STEP and over.any():  # It has reset them.
             for first, out, final in _leaves(self._first, observation_out, _final_of(step)):
                 first[over], out[over] = out[over], final[over]
             self._is_first[over] = True
@@ -371,7 +376,7 @@ class VectorCalls:
     def _checked(self, step: Any, n: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return reward, terminated and truncated of a step of `n` environments (None: of all) as arrays [n], if it is in order."""
         n = self.n if n is None else n
-        if type(step.infos) is not self._infos_type or self._env_info_type is None:
+        if type(step.infos) is not self._infos_type:
             self._new_infos(step.infos)
         return (
             _vector(step.reward, n, "reward", "fiub"),
@@ -392,9 +397,8 @@ class VectorCalls:
     # Resets ---------------------------------------------------------------------------------------------------------
     def reset(self, b: int, observation: Any, when: str) -> None:
         """Reset environment `b` and write its first observation; or zeros, if the next step resets it."""
-        mode = self.vector.autoreset_mode
         if not self._is_first[b]:
-            if mode == NEXT_STEP and self._over[b] and not self.waits:
+            if self._mode == NEXT_STEP and self._over[b] and not self.waits:
                 self.is_blank[b], self._over[b] = True, False
                 observation[...] = 0
                 return
@@ -418,7 +422,7 @@ class VectorCalls:
 
     def _reset_some(self, b: int, when: str) -> None:
         """Reset environment `b`, and with it all others whose episode has just ended."""
-        which = self._over.copy() if self.vector.autoreset_mode == DISABLED else np.zeros(self.n, bool)
+        which = self._over.copy() if self._mode == DISABLED else np.zeros(self.n, bool)
         which[b] = True
         try:
             self.vector.reset_into(self._first, which)

@@ -301,8 +301,8 @@ class ResumableCollector(DecorrelatingStartCollector):
 
         Args:
             updates: one per environment, None for no change.
-            all_envs: those that the sampler closes in the end. A new environment takes the place of the old one there, unless the sampler
-                made the old one and the update leaves it open.
+            all_envs: those that the sampler closes in the end. A new environment takes the place of the old one there. But if the sampler
+                made the old one, and the update leaves it open (an ExistingEnvUpdate), both are there: nobody else closes the old one.
             agent_inputs, traj_infos: those that `start_envs` returned, changed in place.
 
         Returns:
@@ -317,16 +317,15 @@ class ResumableCollector(DecorrelatingStartCollector):
             example = _Spaces(old)
             name = f"The new environment {b if self.env_ranks is None else int(self.env_ranks[b])}"
             position = next((i for i, env in enumerate(all_envs) if env is old), None)
-            new = updated_env(old, updates[b])
-            was_given, is_given = b in self._given, isinstance(updates[b], ExistingEnvUpdate)
-            if new is not old:
-                self._replaced = {*self._replaced, b}
-                self._given = {*self._given, b} if is_given else {*self._given} - {b}
-            self.envs[b] = new
-            if position is None or (new is not old and is_given and not was_given):
-                all_envs.append(new)  # The old one stays, too: it is still open, and only the sampler can close it.
+            self.envs[b] = new = updated_env(old, updates[b])
+            leaves_open = isinstance(updates[b], ExistingEnvUpdate) and new is not old
+            if position is None or (leaves_open and b not in self._given):
+                all_envs.append(new)
             else:
                 all_envs[position] = new
+            if new is not old:
+                self._replaced = {*self._replaced, b}
+                self._given = {*self._given, b} if leaves_open else {*self._given} - {b}
             check_same_form(new, example, name)
             slots = self.samples_np.final_observation
             if slots is not None and max_timeouts(new, self.batch_T) > len(buffer_leaves(slots)[0]):

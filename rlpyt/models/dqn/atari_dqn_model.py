@@ -7,7 +7,6 @@ import torch
 
 from rlpyt.models.conv2d import Conv2dModel, ImageModel
 from rlpyt.models.dqn.heads import make_head
-from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -57,9 +56,7 @@ class AtariDqnModel(DqnImageModel):
         super().__init__(**settings)
         self.dueling = dueling
         self.conv, n_features = self.make_conv(image_shape)
-        self.head = make_head(n_features, fc_sizes, output_size, dueling, n_atoms)
-        if noisy:
-            make_noisy(self.head)
+        self.head = make_head(n_features, fc_sizes, output_size, dueling, n_atoms, noisy)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Q-values [T,B,output_size], or logits or quantiles [T,B,output_size,n_atoms].

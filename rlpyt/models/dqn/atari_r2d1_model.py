@@ -8,8 +8,6 @@ import torch
 from rlpyt.models.dqn.atari_dqn_model import DqnImageModel
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.mlp_iqn_model import as_rows
-from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel
 from rlpyt.utils.settings import checked
@@ -58,10 +56,7 @@ class AtariR2d1Model(DqnImageModel):
         self.conv, n_features = self.make_conv(image_shape)
         self.fc = MlpModel(n_features, fc_size)
         self.lstm = make_rnn(rnn, self.fc.output_size, output_size, lstm_size)
-        head = make_head(lstm_size, head_size, output_size, dueling, n_atoms)
-        if noisy:
-            make_noisy(head)
-        self.head = QuantileHead(head, lstm_size) if implicit else head
+        self.head = make_head(lstm_size, head_size, output_size, dueling, n_atoms, noisy, implicit)
 
     def forward(
         self,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from rlpyt.models.dqn.dueling import DistributionalDuelingHeadModel, DuelingHeadModel
+from rlpyt.models.dqn.noisy import make_noisy
+from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.mlp import MlpModel
 
 
@@ -29,7 +31,13 @@ class DistributionalHeadModel(torch.nn.Module):
 
 
 def make_head(
-    input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, dueling: bool = False, n_atoms: int | None = None
+    input_size: int,
+    hidden_sizes: Sequence[int] | int,
+    output_size: int,
+    dueling: bool = False,
+    n_atoms: int | None = None,
+    noisy: bool = False,
+    implicit: bool = False,
 ) -> torch.nn.Module:
     """Make the head: features [B,input_size] -> Q-values [B,output_size], or logits [B,output_size,n_atoms] if `n_atoms` is given.
 
@@ -39,10 +47,18 @@ def make_head(
         output_size: number of actions.
         dueling: make a dueling head.
         n_atoms: atoms of a distribution; None for Q-values.
+        noisy: replace all linear layers by `NoisyLinear`.
+        implicit: make a `QuantileHead`, which also gets fractions; the noise is not in its embedding of these.
     """
+    sizes = input_size, hidden_sizes, output_size
+    head: torch.nn.Module
     if n_atoms is None:
-        return (DuelingHeadModel if dueling else MlpModel)(input_size, hidden_sizes, output_size)
-    return (DistributionalDuelingHeadModel if dueling else DistributionalHeadModel)(input_size, hidden_sizes, output_size, n_atoms)
+        head = (DuelingHeadModel if dueling else MlpModel)(*sizes)
+    else:
+        head = (DistributionalDuelingHeadModel if dueling else DistributionalHeadModel)(*sizes, n_atoms)
+    if noisy:
+        make_noisy(head)
+    return QuantileHead(head, input_size) if implicit else head
 
 
 def atoms(V_min: float, V_max: float, n_atoms: int, like: torch.Tensor | None = None) -> torch.Tensor:

@@ -7,8 +7,6 @@ import torch
 
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.mlp_iqn_model import as_rows
-from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model
@@ -53,10 +51,7 @@ class MlpR2d1Model(Model):
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
         self.lstm = make_rnn(rnn, self.mlp.output_size, output_size, lstm_size)
-        head = make_head(lstm_size, head_size, output_size, dueling, n_atoms)
-        if noisy:
-            make_noisy(head)
-        self.head = QuantileHead(head, lstm_size) if implicit else head
+        self.head = make_head(lstm_size, head_size, output_size, dueling, n_atoms, noisy, implicit)
 
     def forward(
         self,

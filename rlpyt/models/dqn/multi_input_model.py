@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.mlp_iqn_model import as_rows
-from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.dqn.quantiles import QuantileHead
 from rlpyt.models.lstm import make_rnn
 from rlpyt.models.multi_input import MultiInputModel
@@ -46,9 +45,7 @@ class MultiInputDqnModel(MultiInputModel):
     ) -> None:
         super().__init__(observation_space, **settings)
         self.dueling = dueling
-        self.head = make_head(self.n_features, fc_sizes, output_size, dueling, n_atoms)
-        if noisy:
-            make_noisy(self.head)
+        self.head = make_head(self.n_features, fc_sizes, output_size, dueling, n_atoms, noisy)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Q-values [T,B,output_size], or logits or quantiles [T,B,output_size,n_atoms]."""
@@ -126,10 +123,7 @@ class MultiInputR2d1Model(MultiInputModel):
         super().__init__(observation_space, **settings)
         self.dueling = dueling
         self.lstm = make_rnn(rnn, self.n_features, output_size, lstm_size)
-        head = make_head(lstm_size, fc_sizes, output_size, dueling, n_atoms)
-        if noisy:
-            make_noisy(head)
-        self.head = QuantileHead(head, lstm_size) if implicit else head
+        self.head = make_head(lstm_size, fc_sizes, output_size, dueling, n_atoms, noisy, implicit)
 
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: Any, *fractions: torch.Tensor

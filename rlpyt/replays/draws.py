@@ -148,7 +148,7 @@ def takes_ids(ReplayCls: Any) -> bool:
 
 
 def is_ours(buffer: Any, name: str, after: type | None = None) -> bool:
-    """Return whether only classes of this package define a method of that name for the buffer.
+    """Return whether a buffer has the method `name` of this package: False if a user's class defines one of that name.
 
     Args:
         after: consider only the classes after this one in the method resolution order.

@@ -532,7 +532,7 @@ class MinibatchRlBase(BaseRunner):
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, up to `itr`, the last complete one (-1 if none is complete), and save.
 
-        A search compares runs by their whole rows. So a run of a search leaves no other row, and resumes from its last one.
+        A search compares rows of whole intervals. So a run of a search writes no row for a part of one, and resumes from its last row.
         """
         has_row = itr == self._row_itr
         if itr < self.first_itr or (not has_row and pause_at() is not None):

@@ -189,7 +189,8 @@ def performance_profile(strata: Sequence[np.ndarray], thresholds: ArrayLike) -> 
 
 
 def probability_of_improvement(pairs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return how probably a run of X scores more than a run of Y: ``P(X > Y) + P(X = Y) / 2`` over all pairs of runs, then mean over tasks.
+    """Return how probably a run of X scores more than a run of Y: ``P(X > Y) + P(X = Y) / 2``, over all pairs of runs
+    of a task, averaged over tasks.
 
     Args:
         pairs: scores of X and of Y in turn, for each task: X_1 [R,n_1], Y_1 [R,m_1], X_2 [R,n_2], ...

@@ -19,6 +19,7 @@ import functools
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,21 @@ from rlpyt.runners.record import versions
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.utils import accelerator
 from rlpyt.utils.collections import field_of
-from rlpyt.utils.digests import FILE, DigestRow, as_bytes, digest, digest_bytes, digests, form_digest, leaves, line_of, read_rows, together
+from rlpyt.utils.digests import (
+    FILE,
+    DigestRow,
+    as_bytes,
+    digest,
+    digest_bytes,
+    digest_pieces,
+    digests,
+    form_digest,
+    is_short,
+    leaves,
+    line_of,
+    read_rows,
+    together,
+)
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import append_whole, atomic_write
 from rlpyt.utils.plain import check_form
@@ -39,6 +54,8 @@ from rlpyt.utils.seed import raw_rng_states
 from rlpyt.utils.text import printable
 
 _SHIFTED = ("prev_action", "prev_reward")  # Views of other fields, one row later.
+_FLAGS = ("bootstrap_value", "done", "timeout", "valid", "traj_done")
+_MANY = 64  # Batches whose small fields are digested together, since a call takes longer than the few bytes of each.
 _is_on = False
 
 
@@ -63,9 +80,13 @@ class Digests:
     def __init__(self, mid_batch_reset: bool = True) -> None:
         self._mid_batch_reset = mid_batch_reset
         self._samples: dict[str, int] | None = {}  # By field, of all batches so far; None if earlier batches are not known.
-        self._batch: Any = None  # The batch that `_views` and `_fields` belong to.
-        self._views: list[tuple[str, np.ndarray]] = []  # Its memory as bytes.
+        self._batch: Any = None  # The batch whose memory the next four know.
+        self._short: list[tuple[bytearray, memoryview]] = []  # What is put together before it is digested, and the memory of its field.
+        self._long: list[tuple[str, np.ndarray]] = []  # Path and memory, as bytes, of other fields.
         self._fields: list[tuple[str, Any]] = []  # Fields whose memory has gaps, or is not the CPU's.
+        self._of_ends: dict[str, Any] = {}  # What `_ends` looks at; arrays, where the memory is the CPU's.
+        self._pieces: dict[str, bytearray] = {}  # By field, short pieces of bytes that are not digested yet.
+        self._n_pieces = 0  # Batches that they are of.
         self._n_rows = 0
         self._unwritten: list[bytes] = []
         self._is_first = True
@@ -78,12 +99,35 @@ class Digests:
             return
         if samples is not self._batch:
             self._bind(samples, running)
-        for path, view in self._views:
-            running[path] = digest_bytes(view, running[path])
+        for pieces, view in self._short:
+            pieces += view
+        for path, data in self._long:
+            running[path] = digest_bytes(data, running[path])
         for path, field in self._fields:
-            running[path] = digest_bytes(as_bytes(field), running[path])
-        for path, values in _ends(samples, self._mid_batch_reset):
-            running[path] = digest_bytes(as_bytes(values), running.get(path, 0))
+            self._add(path, as_bytes(field), running)
+        for path, values in self._ends():
+            self._add(path, as_bytes(values), running)
+        self._n_pieces += 1
+        if self._n_pieces == _MANY:
+            self._digest_pieces()
+
+    def _add(self, path: str, data: np.ndarray, running: dict[str, int]) -> None:
+        """Add bytes [n] to those of a field."""
+        if is_short(data):
+            self._pieces.setdefault(path, bytearray()).extend(data.data)
+        else:
+            self._digest_pieces()
+            running[path] = digest_bytes(data, running.get(path, 0))
+
+    def _digest_pieces(self) -> None:
+        """Digest the pieces of bytes that have been put together."""
+        running = self._samples
+        if running is not None:
+            for path, pieces in self._pieces.items():
+                if pieces or path not in running:
+                    running[path] = digest_pieces(pieces, running.get(path, 0))
+                    pieces.clear()
+        self._n_pieces = 0
 
     def take_data(self, arrays: Any) -> None:
         """Take in a data set, nested dictionaries of arrays, in place of batches. A resumed run takes in the same one again."""
@@ -92,7 +136,9 @@ class Digests:
 
     def _bind(self, samples: Any, running: dict[str, int]) -> None:
         """Find the memory of a batch, in which later batches come, too. Fields that are new begin with their form."""
-        self._batch, self._views, self._fields = samples, [], []
+        self._digest_pieces()
+        self._batch, self._short, self._long, self._fields, self._pieces = samples, [], [], [], {}
+        self._of_ends = _fields_of_ends(samples)
         env, agent = (
             {name: field_of(part, name) for name in part._fields if name not in _SHIFTED} for part in (samples.env, samples.agent)
         )
@@ -100,13 +146,34 @@ class Digests:
         following = dict(leaves(env.pop("next_observation", None), "env.next_observation"))
         parts = [*leaves(dict(env=env, agent=agent)), *((path, leaf[-1:]) for path, leaf in following.items())]
         for path, leaf in parts:
-            is_view = isinstance(leaf, np.ndarray) or leaf.device.type == "cpu"
-            array = np.asarray(leaf) if is_view and leaf.dtype != torch.bfloat16 else None
-            if array is not None and array.flags.c_contiguous:
-                self._views.append((path, as_bytes(array)))
-            else:
+            array = _in_memory(leaf)
+            if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
                 self._fields.append((path, leaf))
+            elif is_short(data := as_bytes(array)):
+                self._short.append((self._pieces.setdefault(path, bytearray()), data.data))
+            else:
+                self._long.append((path, data))
             running.setdefault(path, form_digest(leaf))
+
+    def _ends(self) -> Iterator[tuple[str, Any]]:
+        """Yield path and values of what means something in some places only: values to bootstrap from, last observations of episodes."""
+        fields: Iterator[Any] = (None if leaf is None else _array(leaf) for leaf in itemgetter(*_FLAGS)(self._of_ends))
+        bootstrap_value, done, timeout, valid, traj_done = fields
+        if bootstrap_value is not None:
+            yield "agent.bootstrap_value", bootstrap_value[~done[-1:]]
+        if not any(flags is not None and flags.any() for flags in (done, timeout, traj_done)):
+            return
+        timeout = np.zeros_like(done) if timeout is None else timeout
+        slots = dict(final_observation=timeout)  # By name, which steps [T,B] have used one each.
+        if self._of_ends["terminal_observation"]:
+            ended = (done | (done if traj_done is None else traj_done.astype(bool))) & ~timeout
+            is_step = valid_steps(done, valid, until_done=not self._mid_batch_reset)
+            slots["terminal_observation"] = ended if is_step is None else ended & (is_step > 0)
+        for name, steps in slots.items():
+            if steps.any():
+                n_used = steps.sum(axis=0)  # [B]
+                for path, leaf in self._of_ends[name]:  # [K,B,...]
+                    yield path, _array(leaf)[np.arange(len(leaf))[:, None] < n_used]
 
     # Rows -----------------------------------------------------------------------------------------------------------
     def record(self, runner: Any, itr: int, directory: Any) -> None:
@@ -117,6 +184,7 @@ class Digests:
             itr: the last iteration.
             directory: directory of the run; None writes no file.
         """
+        self._digest_pieces()
         kinds = {} if self._samples is None else dict(Samples=dict(self._samples))
         kinds["Parameters"] = digests(runner.agent.state_dict())
         kinds["Optimizer"] = digests(runner.algo.optim_state_dict())
@@ -141,11 +209,12 @@ class Digests:
     # Resuming -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """Return the digests of the samples so far, for a snapshot."""
+        self._digest_pieces()
         return dict(samples=None if self._samples is None else dict(self._samples))
 
     def load_state_dict(self, state: Any) -> None:
         """Continue from a `state_dict`. None is that of a run without digests: then those of the samples stay unknown."""
-        self._samples = None
+        self._samples, self._batch, self._pieces = None, None, {}
         if state is not None:
             check_form(state, dict(samples=(dict, type(None))), "digests")
             if state["samples"] is not None:
@@ -174,23 +243,15 @@ class Digests:
         self._n_rows = rows[-1].row if rows else 0
 
 
-def _ends(samples: Any, mid_batch_reset: bool) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield path and values of what means something only in some places: values to bootstrap from, and observations that end episodes."""
-    env, bootstrap_value = samples.env, field_of(samples.agent, "bootstrap_value")
-    done, timeout, valid = (_array(field_of(env, name)) for name in ("done", "timeout", "valid"))  # [T,B]
-    if bootstrap_value is not None:
-        yield "agent.bootstrap_value", _array(bootstrap_value)[~done[-1:]]
-    timeout = np.zeros_like(done) if timeout is None else timeout
-    slots = dict(final_observation=timeout)  # By name, which steps [T,B] have used one each.
-    if field_of(samples, "terminal_observation") is not None:
-        ended = (done | _array(field_of(env.env_info, "traj_done", done)).astype(bool)) & ~timeout
-        is_step = valid_steps(done, valid, until_done=not mid_batch_reset)
-        slots["terminal_observation"] = ended if is_step is None else ended & (is_step > 0)
-    for name, steps in slots.items():
-        if steps.any():
-            n_used = steps.sum(axis=0)  # [B]
-            for path, leaf in leaves(field_of(samples, name), name):  # [K,B,...]
-                yield path, _array(leaf)[np.arange(len(leaf))[:, None] < n_used]
+def _fields_of_ends(samples: Any) -> dict[str, Any]:
+    """Return the fields of a batch that tell where episodes end, and by name the paths and leaves of what is kept there."""
+    env = samples.env
+    fields = dict(bootstrap_value=field_of(samples.agent, "bootstrap_value"), traj_done=field_of(env.env_info, "traj_done", None))
+    fields |= {name: field_of(env, name) for name in ("done", "timeout", "valid")}  # [T,B]
+    found = {name: None if leaf is None else _in_memory(leaf) for name, leaf in fields.items()}
+    for name in ("final_observation", "terminal_observation"):
+        found[name] = [(path, _in_memory(leaf)) for path, leaf in leaves(field_of(samples, name), name)]
+    return found
 
 
 def _random_digests() -> dict[str, int]:
@@ -201,6 +262,13 @@ def _random_digests() -> dict[str, int]:
     python = digest_bytes(as_bytes(np.array(words, np.uint32)), digest((version, *others)))
     numpy = digest_bytes(as_bytes(key), digest((name, *rest)))
     return dict(python=python, numpy=numpy, **digests(states))
+
+
+def _in_memory(leaf: Any) -> Any:
+    """Return an array that is the memory of a tensor, if that is the CPU's and numpy knows the dtype; otherwise the tensor."""
+    if isinstance(leaf, np.ndarray) or (leaf.device.type == "cpu" and leaf.dtype != torch.bfloat16):
+        return np.asarray(leaf)
+    return leaf
 
 
 def _array(values: Any) -> np.ndarray:

@@ -37,11 +37,21 @@ _FORM = dict(row=NATURAL, itr=int, steps=NATURAL, n_steps=int, digests=dict)
 # --- Digests ----------------------------------------------------------------------------------------------------------
 def digest_bytes(data: np.ndarray, before: int = 0) -> int:
     """Return the digest of bytes [n], uint8 and contiguous, that follow those with the digest `before`."""
-    if len(data) < _LONG:
+    if is_short(data):
         return zlib.crc32(data.data, before & 0xFFFFFFFF)
     if data.ctypes.data % 8:
         data = data.copy()  # The kernel reads words of 8 bytes.
     return int(kernels.hash_bytes(data, np.uint64(before)))
+
+
+def is_short(data: np.ndarray) -> bool:
+    """Return whether bytes [n] are so few that `digest_pieces` digests them, with others, as `digest_bytes` would one after the other."""
+    return len(data) < _LONG
+
+
+def digest_pieces(pieces: bytearray, before: int = 0) -> int:
+    """Return the digest of short pieces of bytes, put together, that follow those with the digest `before`."""
+    return zlib.crc32(pieces, before & 0xFFFFFFFF)
 
 
 def as_bytes(array: Any) -> np.ndarray:

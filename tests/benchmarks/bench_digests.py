@@ -23,7 +23,10 @@ from rlpyt.utils.logging.context import logger_context
 
 RUNS = {  # Configuration, sampler, settings. For Pong, the intervals between rows are shorter than the configuration's.
     "CartPole PPO": ("cartpole", "ppo", "serial", ["runner.n_steps=10000"]),
+    "CartPole A2C": ("cartpole", "a2c", "serial", ["runner.n_steps=20000"]),
     "CartPole DQN": ("cartpole", "dqn", "serial", ["runner.n_steps=5000", "algo.min_steps_learn=500"]),
+    "Pendulum SAC": ("pendulum", "sac", "serial", ["runner.n_steps=2500", "algo.min_steps_learn=300"]),
+    "Pendulum TD3": ("pendulum", "td3", "serial", ["runner.n_steps=2500", "algo.min_steps_learn=300"]),
     "Pong PPO": ("atari_ff_ppo", "pong_2M", "serial", ["runner.n_steps=2048", "runner.log_interval_steps=2048"]),
     "Pong A2C": ("atari_ff_a2c", "0", "serial", ["runner.n_steps=2000", "runner.log_interval_steps=2000", "env.game=pong"]),
 }

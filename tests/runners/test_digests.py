@@ -237,6 +237,21 @@ def test_batches_in_new_memory_count_as_those_in_the_same():
     assert taken(strided) == taken(samples)
 
 
+def test_when_small_fields_are_digested_does_not_matter():
+    samples = batch()
+    never_asked, asked = Digests(), Digests()
+    for i in range(150):
+        samples.env.reward[...] += 1
+        samples.env.done[-1] = i % 3 == 0
+        never_asked.take(samples)
+        asked.take(samples)
+        if i % 7 == 0:
+            state = asked.state_dict()
+            asked = Digests()
+            asked.load_state_dict(state)
+    assert list(never_asked.state_dict()["samples"].items()) == list(asked.state_dict()["samples"].items())
+
+
 # --- Resuming ---------------------------------------------------------------------------------------------------------
 def test_a_resumed_run_has_the_rows_of_one_that_never_stopped(tmp_path):
     _, whole, _ = train(runner(n=4), tmp_path / "whole")

@@ -107,7 +107,12 @@ def lines_of(parting: Parting) -> list[str]:
     lines = [f"First row that differs: {parting.a}; {before}.", f"First tensor in it: {kind.lower()}, {printable(name)}."]
     for each in KINDS:
         names = parting.names.get(each)
-        what = "not compared" if names is None else f"{len(names)} of {parting.n[each]} differ: {_some(names)}" if names else "the same"
+        if names is None:
+            what = "not compared"
+        elif names:
+            what = f"{len(names)} of {parting.n[each]} differ: {_some(names)}"
+        else:
+            what = "the same" if parting.n[each] else "none yet"
         lines.append(f"  {each.lower()}: {what}")
     return lines
 

@@ -248,7 +248,7 @@ def facts_of(record: Mapping[str, Any], row: DigestRow) -> Facts:
     choices = {f"choice of {question}": answer for question, answer in choices.items()} if isinstance(choices, Mapping) else {}
     settings = recorded_settings(record)
     lost = _lost_replay(record, row)
-    settings = {name: value for name, value in settings.items() if name not in ("runner.n_steps", *NOT_OF_BITS)}
+    settings = {name: value for name, value in settings.items() if name not in ("runner.n_steps", "runner.seed", *NOT_OF_BITS)}
     return Facts({**row.on, "n_steps": row.n_steps, **choices, **_commit(record, row), **lost}, settings)
 
 

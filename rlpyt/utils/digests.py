@@ -146,7 +146,9 @@ def read_rows(file: Any) -> list[DigestRow]:
     """
     path = Path(file)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no {path}: give the directory of a run that was trained with --digest, or digest=True.")
+        runs = sorted(str(each.parent) for each in path.parent.glob(f"*/{FILE}"))
+        one = f"one run, such as {runs[0]}" if runs else "a run that was trained with --digest, or digest=True"
+        raise FileNotFoundError(f"There is no {path}: give the directory of {one}.")
     lines = path.read_bytes().split(b"\n")[:-1]  # What follows the last end of a line is no row, see `is_cut`.
     rows: list[DigestRow] = []
     for i, line in enumerate(lines, 1):

@@ -367,6 +367,7 @@ def test_different_settings_are_named(run_dir, trained, rlpyt):
     other = trained("cartpole", "ppo", DIGEST, "algo.learning_rate=0.003", seed=1)
     code, out, _ = rlpyt("bisect", run_dir, other)
     assert code == 1 and "First tensor in it: parameters, pi.model.0.weight." in out
+    assert "  samples: none yet" in out and out.count("seed: 0 in the first, 1 in the second") == 1
     assert "  seed: 0 in the first, 1 in the second" in out and "  algo.learning_rate: 0.001 in the first, 0.003 in the second" in out
 
 
@@ -403,6 +404,8 @@ def test_runs_without_a_kind_in_common_are_not_called_the_same(run_dir, trained,
 
 def test_what_cannot_be_compared_is_refused(run_dir, trained, rlpyt):
     assert "trained with --digest" in rlpyt("bisect", run_dir, trained("cartpole", "ppo"))[2]
+    for words in (["verify", run_dir.parent], ["bisect", run_dir.parent, run_dir]):
+        assert f"give the directory of one run, such as {run_dir}." in rlpyt(*words)[2]
     for row in (1, 2, 3):
         change(run_dir, row, steps=row * 7)
     code, _, err = rlpyt("bisect", run_dir, trained("cartpole", "ppo", DIGEST))

@@ -113,6 +113,7 @@ class ActionMaskWrapper(Wrapper):
         else:
             mask = np.atleast_1d(mask)
             if space._kind == "MultiBinary" and mask.shape == space.shape:
+                self._check(mask, np.where(mask < 2, mask != 0, 2), "0 or 1 for each bit that must have this value, and 2 for the others")
                 mask = np.stack([mask != 1, mask != 0], axis=-1)
             n_rows = 1 if len(needed) == 1 else math.prod(mask.shape[:-1])
             rows = list(mask.reshape(n_rows, mask.size // n_rows))
@@ -121,7 +122,24 @@ class ActionMaskWrapper(Wrapper):
             if entries != needed:  # Not only their sum: the parts may be in another order.
                 got, need = (shown[0] if len(shown) == 1 else f"parts of {shown}" for shown in (entries, needed))
                 raise ValueError(f"The mask {self._key!r} has {got} entries for {space!r}, which needs {need}.")
-        return (np.concatenate(rows) != 0).astype(np.int8)
+        return self.flags(np.concatenate(rows))
+
+    def flags(self, entries: np.ndarray) -> np.ndarray:
+        """Return the entries of masks, of any shape, as int8.
+
+        Raises:
+            ValueError: one is neither 0 nor 1, as where numbers are added to the logits of actions: there 0 allows an action.
+        """
+        flags = (entries != 0).astype(np.int8)
+        if entries.dtype != bool:
+            self._check(entries, flags, "1 for each value of an action that may be taken, and 0 for the others")
+        return flags
+
+    def _check(self, entries: np.ndarray, expected: np.ndarray, needed: str) -> None:
+        """Raise ValueError if entries of a mask are not the expected ones, which have the same shape; `needed` says what a mask has."""
+        wrong = entries != expected
+        if np.count_nonzero(wrong):  # Faster than `any`.
+            raise ValueError(f"The mask {self._key!r} has the entry {entries[wrong][0]}. A mask has {needed}.")
 
     def _parts(self, mask: Any, space: Any) -> Sequence[Any]:
         """Return the masks of a structure's parts, in the order of the space: by key or field, or those of a tuple."""
@@ -215,8 +233,7 @@ class VectorActionMaskWrapper(Wrapper):
         if (goes_on & ~gave).any():
             raise ValueError(of_one.is_missing(where))
         if isinstance(masks, np.ndarray) and masks.shape == (self._n, of_one._size) and of_one._space._kind != "MultiBinary":
-            vectors = (masks != 0).astype(np.int8)
-            vectors[~gave] = 1
+            vectors = of_one.flags(masks if gave.all() else np.where(gave[:, None], masks, 1))
         else:
             of_env = _row if of_one._in_observation else _of
             vectors = np.stack([of_one._vector(of_env(masks, i) if gave[i] else None, of_one._space) for i in range(self._n)])

@@ -22,7 +22,7 @@ import numpy as np
 from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, truncates_only_at_horizon, write_observation
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.spaces.base import CompletedSpace
-from rlpyt.spaces.masked import allowed_action
+from rlpyt.spaces.masked import allowed_action, split
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure, named_leaves
@@ -222,6 +222,10 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
     )
     for path, leaf in named_arrays(observation, "observation"):
         assert leaf.dtype.kind not in "fc" or np.isfinite(leaf).all(), f"The {path} of {where} must be finite, got {leaf!r}."
+    _, mask = split(observation)
+    assert mask is None or np.isin(mask, (0, 1)).all(), (
+        f"The mask of {where} must have 1 for each value of an action that may be taken, and 0 for the others, got {mask!r}."
+    )
     check_same_form(f"observation of {where}", observation, first)
     sample = env.observation_space.null_value()
     check_same_form(f"observation of {where}", observation, sample)

@@ -1,8 +1,8 @@
 """Observations that come with a mask of the actions that may follow.
 
 Such an observation is a structure of two fields, in this order: ``observation``, what the agent's network sees, and ``action_mask``,
-numbers [n] that are 0 for actions that may not be taken. Since the mask is part of the observation, it goes wherever observations go: it
-belongs to the next action, after a reset to the first one, and in replay to the action at that observation.
+numbers [n]: 1 for actions that may be taken, and 0 for others. Since the mask is part of the observation, it goes wherever observations go:
+it belongs to the next action, after a reset to the first one, and in replay to the action at that observation.
 
 The n entries are for all values of all integers of the action, in order: n for Discrete(n), the sum of ``nvec`` for MultiDiscrete, two for
 each bit of MultiBinary. Parts that are real numbers have none. If all entries of an integer are 0, as in blank rows of a batch, all its

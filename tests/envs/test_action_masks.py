@@ -5,7 +5,7 @@ from collections import namedtuple
 import gymnasium
 import numpy as np
 import pytest
-from envs import MaskedGymEnv, make_masked
+from envs import CountingEnv, MaskedGymEnv, make_masked
 from gymnasium import spaces
 
 from rlpyt.envs import gym_schema
@@ -14,6 +14,7 @@ from rlpyt.envs.contract import check_env
 from rlpyt.envs.gym import GymEnvWrapper, make
 from rlpyt.envs.vector import GymVectorEnv, VectorEnvs, make_vec
 from rlpyt.samplers.vector import VectorCalls
+from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox
@@ -110,6 +111,49 @@ def test_masks_that_cannot_be_are_refused(action_space, masks, says):
     env.action_space, env.masks = action_space, masks
     with pytest.raises(ValueError, match=says):
         GymEnvWrapper(env, action_mask="mask")
+
+
+@pytest.mark.parametrize("in_vector", [False, True])
+@pytest.mark.parametrize(
+    "action_space, mask, entry",
+    [
+        (spaces.Discrete(3), np.array([-1e9, 0.0, 0.0]), "-1000000000.0"),  # To be added to logits: 0 allows an action.
+        (spaces.Discrete(3), np.array([1, -1, 1]), "-1"),
+        (spaces.Discrete(3), [0.0, float("-inf"), 1.0], "-inf"),
+        (spaces.Discrete(3), np.array([1.0, np.nan, 1.0]), "nan"),
+        (spaces.MultiDiscrete([2, 3]), (np.array([1, 0]), np.array([0, 0.5, 1])), "0.5"),
+        (spaces.MultiBinary(2), np.array([0, -1e9]), "-1000000000.0"),
+        (spaces.MultiBinary(2), np.array([3, 2]), "3"),
+        (spaces.MultiBinary(2), np.array([0, 2, 1, 1]), "2"),
+    ],
+)
+def test_masks_with_other_entries_than_0_and_1_are_refused(action_space, mask, entry, in_vector):
+    with pytest.raises(ValueError, match=f"The mask 'mask' has the entry {entry}. A mask has (0 or )?1 for each"):
+        mask_of(action_space, mask, in_vector)
+
+
+@pytest.mark.parametrize("in_vector", [False, True])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, int, np.float32, float, object])
+def test_entries_of_masks_may_have_any_type(dtype, in_vector):
+    assert mask_of(spaces.Discrete(3), np.array([0, 1, 1], dtype), in_vector).tolist() == [0, 1, 1]
+    assert mask_of(spaces.MultiBinary(2), np.array([0, 1], dtype), in_vector).tolist() == [1, 0, 0, 1]
+    if dtype is not bool:
+        assert mask_of(spaces.MultiBinary(2), np.array([2, 1], dtype), in_vector).tolist() == [1, 1, 0, 1]
+
+
+def test_check_env_reports_other_entries_than_0_and_1():
+    class Declared(CountingEnv):
+        """Has rlpyt's interface, and declares the space of the mask itself."""
+
+        def __init__(self):
+            super().__init__()
+            self._observation_space = Composite([self._observation_space, FloatBox(-1e9, 1, (3,))], MaskedObservation)
+
+        def _observation(self):
+            return MaskedObservation(super()._observation(), np.array([0, 1, -1e9 if self.t == 2 else 1], np.float32))
+
+    with pytest.raises(AssertionError, match="The mask of step.* at step 1 must have 1 for each value of an action that may be taken"):
+        check_env(Declared)
 
 
 BOTH = spaces.Dict([("move", spaces.Discrete(3)), ("hand.left", spaces.Discrete(2)), ("speed", spaces.Box(-1, 1, (2,)))])

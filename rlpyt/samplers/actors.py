@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.envs.base import copied
+from rlpyt.samplers.rows import step_of_batch, step_of_evaluation
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.types import Agent, CompletedAgent
@@ -135,6 +136,7 @@ class LocalActor:
         self.share = share
         self.rows = rows
         self.prev_action, self.prev_reward = prev_action, prev_reward
+        self._itr = 0
         self.null_action = null_action
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
         self._leaves: Sequence = ()  # Of agent_info, between `act` and `record`.
@@ -146,7 +148,7 @@ class LocalActor:
     def begin(self, itr: int) -> None:
         """Get ready for a batch, or an evaluation."""
         self.set_mode(itr)
-        self.prepare()
+        self.prepare(itr)
 
     def set_mode(self, itr: int) -> None:
         """Tell the agent whether a batch or an evaluation follows."""
@@ -156,8 +158,12 @@ class LocalActor:
         """Prepare the agent, if it can, for `n_steps` calls of its `step`; None for many."""
         CompletedAgent(self.agent).prepare_acting(len(self.prev_reward) if self.share is None else self.share.B, n_steps)
 
-    def prepare(self) -> None:
+    def prepare(self, itr: int) -> None:
         """Write what the agent sees first."""
+        self._itr = itr
+
+    def when(self, t: int) -> str:
+        """Return what messages call step `t`."""
         raise NotImplementedError
 
     def request(self, t: int) -> None:
@@ -225,7 +231,7 @@ class LocalActor:
             if where is not None:
                 raise ValueError(
                     f"{element(name, where[1:])}: expected a finite number, got {observation[where]}. "
-                    f"This was in environment {self.first_env + where[0]}, in what the agent was given for step {t}."
+                    f"This was in environment {self.first_env + where[0]}, in what the agent was given for {self.when(t)}."
                 ) from None
 
     def finish(self) -> None:
@@ -294,12 +300,17 @@ class BatchActor(LocalActor):
         self.agent.sample_mode(itr)
         self.prepare_agent(self.batch_T)
 
-    def prepare(self) -> None:
+    def prepare(self, itr: int) -> None:
         """Write the first previous action and reward into the batch."""
+        super().prepare(itr)
         self.batch.agent.prev_action[0] = self.prev_action
         self.batch.env.prev_reward[0] = self.prev_reward
         if self.has_value:
             self.batch.agent.timeout_value[...] = 0
+
+    def when(self, t: int) -> str:
+        """Return what messages call step `t`."""
+        return step_of_batch(t, self._itr, self.batch_T)
 
     def request(self, t: int) -> None:
         """Read what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
@@ -351,10 +362,15 @@ class EvalActor(LocalActor):
         self.prepare_agent()
         self.agent.reset()
 
-    def prepare(self) -> None:
+    def prepare(self, itr: int) -> None:
         """Write null previous actions and zero previous rewards."""
+        super().prepare(itr)
         self.prev_action[:] = self.null_action
         self.prev_reward[...] = 0
+
+    def when(self, t: int) -> str:
+        """Return what messages call step `t`."""
+        return step_of_evaluation(t, self._itr)
 
 
 class RemoteActor:

@@ -19,7 +19,18 @@ from rlpyt.samplers.actors import MANY, BatchActor, EvalActor, EveryStep, Remote
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, action_form_of, calls_of
 from rlpyt.samplers.ready import ReadyActors, fill_as_ready
-from rlpyt.samplers.rows import EndSlots, Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
+from rlpyt.samplers.rows import (
+    EndSlots,
+    Fault,
+    FloatLeaves,
+    Row,
+    StepRow,
+    env_rows,
+    reward_fault,
+    step_of_batch,
+    step_of_evaluation,
+    timeout_fault,
+)
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import BatchTracker, episode_tracker, finishes_at_once, has_own_step
 from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
@@ -247,7 +258,7 @@ class TrainingCollector(ResumableCollector):
             self._inputs.observation[b] = row.next_observation[b]
 
     def _when(self, t: int) -> str:
-        return f"step {t} of batch {self._itr} (environment step {self._itr * self.batch_T + t})"
+        return step_of_batch(t, self._itr, self.batch_T)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -320,7 +331,7 @@ class EvalCollector(BaseEvalCollector):
         remaining = list(self.max_episodes or [self.max_T] * B)
 
         def when(b: int) -> str:
-            return f"step {t} of the evaluation at iteration {itr}"
+            return step_of_evaluation(t, itr)
 
         actor.begin(itr)
         for t in range(self.max_T):

@@ -58,7 +58,7 @@ class ReadyActors:
         """Get ready for a batch."""
         self.of_columns[0].set_mode(itr)  # For all of them: it is the same agent.
         for actor in self.of_columns:
-            actor.prepare()
+            actor.prepare(itr)
 
     def act(self, columns: list[int], t: list[int]) -> Any:
         """Choose the actions of `columns` [k] for their steps `t` [B] and record them; return what environments get, [k,...]."""

@@ -22,6 +22,16 @@ FLAGS = frozenset([bool, np.bool_])
 _CELL_TYPES = frozenset("?bBhHiIlLqQfd")
 
 
+def step_of_batch(t: int, itr: int, batch_T: int) -> str:
+    """Return what messages call step `t` of batch `itr`."""
+    return f"step {t} of batch {itr} (environment step {itr * batch_T + t})"
+
+
+def step_of_evaluation(t: int, itr: int) -> str:
+    """Return what messages call step `t` of the evaluation at iteration `itr`."""
+    return f"step {t} of the evaluation at iteration {itr}"
+
+
 def env_rows(buffer_: Any, B: int) -> list:
     """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
     return [map_structure(lambda x, b=b: x[b, ...], buffer_) for b in range(B)]

@@ -573,11 +573,13 @@ def test_what_an_agent_raises_because_of_it_names_the_environment_as_well(kind):
     sampler = make_sampler(kind, T=4, B=4, decorrelation=0, **settings)
     sampler.initialize(FussyAgent(), affinity=KINDS[kind].affinity, seed=0)
     text = error_of(sampler.obtain_samples, 0)
-    assert "observation[1]: expected a finite number, got nan. This was in environment 3, in what the agent was given for step 2" in text
+    given = "This was in environment 3, in what the agent was given for step 2 of batch 0 (environment step 2)."
+    assert f"observation[1]: expected a finite number, got nan. {given}" in text
     sampler.shutdown()
     sampler.initialize(FussyAgent(), affinity=KINDS[kind].affinity, seed=0)
     text = error_of(sampler.evaluate_agent, 0)
-    assert re.search(r"got nan. This was in environment \d, in what the agent was given for step 3", text)
+    given = r"in what the agent was given for step 3 of the evaluation at iteration 0\."
+    assert re.search(rf"got nan. This was in environment \d, {given}", text)
     sampler.shutdown()
 
 

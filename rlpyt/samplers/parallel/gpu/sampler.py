@@ -84,7 +84,7 @@ class GpuSamplerBase(ParallelSamplerBase):
             try:
                 actors[0].set_mode(itr)  # For all of them: it is the same agent.
                 for actor in actors:
-                    actor.prepare()
+                    actor.prepare(itr)
                 if self.serve_fraction < 1:
                     serve_ready(self.agent, Crowd(actors, self._signals[0], pool, self.serve_fraction), n_steps, actions_first)
                 else:

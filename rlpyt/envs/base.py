@@ -252,6 +252,28 @@ def is_rlpyt(env: Any) -> TypeGuard[SteppableEnv]:
     return isinstance(env, Env) or (has_all(env, "spaces", "action_space") and is_space(env.action_space))
 
 
+def check_makes_envs(name: str, EnvCls: Any, or_else: str = "") -> None:
+    """Raise TypeError if `EnvCls`, an argument called `name`, cannot be called; `or_else` says what it may be instead."""
+    if not callable(EnvCls):
+        raise TypeError(
+            f"{name} has {EnvCls!r}, which cannot be called to make an environment: give a class or function (for gymnasium "
+            f"rlpyt.envs.gym.make, with the id in env_kwargs){or_else}."
+        )
+
+
+WRAP_HINT = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.envs.contract.check_env tests one of your own."
+
+
+def checked_spaces(env: Any) -> Any:
+    """Return the spaces of `env`; raise ValueError if it is not an environment of rlpyt."""
+    for space in (env.action_space, env.observation_space):
+        if not is_space(space):
+            raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {WRAP_HINT}")
+    if CompletedEnv(env).spaces is None:
+        raise ValueError(f"{type(env).__name__} has no attribute `spaces`. {WRAP_HINT}")
+    return env.spaces
+
+
 def is_space(space: Any) -> TypeGuard[Space]:
     """Return whether a space has the methods of rlpyt's; a space of Gymnasium does not."""
     return CompletedSpace(space).null_value is not None

@@ -13,13 +13,24 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, fast_reset, fast_step, horizon_of, truncates_only_at_horizon, write_observation
+from rlpyt.envs.base import (
+    CompletedEnv,
+    check_makes_envs,
+    checked_spaces,
+    close_env,
+    fast_reset,
+    fast_step,
+    horizon_of,
+    truncates_only_at_horizon,
+    write_observation,
+)
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action, split
@@ -38,21 +49,24 @@ PAST_ADVICE = (
 
 
 def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_steps: int = 200, seed: int = 0) -> None:
-    """Make environments with ``EnvCls(**env_kwargs)``, run `n_steps` random steps three times, and check the rules.
+    """Make environments with ``EnvCls(**env_kwargs)``, run `n_steps` random steps three times, and check rules up to the first broken one.
 
     The rules concern: spaces; a constant form of observation, reward, done and env_info; timeouts and horizon; equal episodes after equal
     seeds, whatever happened before; `step_into` and `reset_into`, which do the same as `step` and `reset` and write nothing else; actions,
-    which `step` must not change; and `close`, which may be called twice. Choose `n_steps` so that some episodes end.
+    which `step` must not change; and `close`, if there is one, which may be called twice. Choose `n_steps` so that some episodes end.
 
     An environment of Gymnasium is wrapped first, as in samplers. Half of the actions are extreme: drawn from a wide distribution and
     clipped to the bounds of their space.
 
     Raises:
-        AssertionError: a rule is broken; the message says which one, and how.
+        AssertionError: a rule is broken, or a method of the environment has raised an error, which is then the cause; the message says
+            which one, and when.
+        TypeError: `EnvCls` cannot be called. Errors in making the environments are passed on.
 
     Warns:
         UserWarning: an environment of Gymnasium has info keys that are missing at the first step, and therefore from env_info.
     """
+    check_makes_envs("EnvCls", EnvCls)
     env_kwargs = {} if env_kwargs is None else env_kwargs
     made: list = []
     try:
@@ -63,16 +77,18 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
         check_spaces(env)
         for plain, advice in ((True, SEED_ADVICE), (True, PAST_ADVICE), (False, "")):
             if advice == PAST_ADVICE:
-                _play(env, seed + 1)
-            env.seed(seed)
-            twin.seed(seed)
+                with _telling_errors("some steps after another seed"):
+                    _play(env, seed + 1)
+            with _telling_errors("seed()"):
+                env.seed(seed)
+                twin.seed(seed)
             _check_equal_samples(env, twin)
             _check_steps(env, twin, n_steps, plain, advice)
     except SystemExit as error:
         raise AssertionError(f"The environment called sys.exit({error.code!r}), but an environment never ends the program.") from error
     finally:
         for each in (*made, *made[:1]):
-            each.close()
+            close_env(each)
     if left_out:
         warnings.warn(
             f"env_info leaves out these keys, which info lacks at the first step: {', '.join(sorted(left_out))}. "
@@ -84,7 +100,19 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
 
 def _steppable(env: Any) -> Any:
     gymnasium = sys.modules.get("gymnasium")  # If not imported, no environment is one of gymnasium.
-    return GymEnvWrapper(env) if gymnasium is not None and isinstance(env, gymnasium.Env) else env
+    if gymnasium is None or not isinstance(env, gymnasium.Env):
+        return env
+    with _telling_errors("the first reset and step, by which it is wrapped"):
+        return GymEnvWrapper(env)
+
+
+@contextmanager
+def _telling_errors(where: str) -> Iterator[None]:
+    """Raise AssertionError, which says `where` that was, for an error of the environment."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__} in {where}: {error}") from error
 
 
 def _play(env: Any, seed: int, n_steps: int = 20) -> None:
@@ -99,6 +127,8 @@ def _play(env: Any, seed: int, n_steps: int = 20) -> None:
 
 def check_spaces(env: Any) -> None:
     """Assert that an environment, or a vector of them, has its spaces and its horizon in the documented forms."""
+    with _telling_errors("its spaces"):
+        checked_spaces(env)
     assert env.spaces.observation is env.observation_space, "spaces.observation must be the observation_space."
     assert env.spaces.action is env.action_space, "spaces.action must be the action_space."
     horizon = horizon_of(env)
@@ -125,10 +155,12 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
     first_observation = first_info = None
 
     def reset(when: str) -> Any:
-        observation = env.reset()
+        with _telling_errors(f"reset(){when}"):
+            observation = env.reset()
         _check_observation(env, f"reset(){when}", observation, observation if first_observation is None else first_observation)
         out, around = _rows_like(observation)
-        reset_into(out)
+        with _telling_errors(f"{'reset' if plain else 'reset_into'}(){when}"):
+            reset_into(out)
         check_equal(f"reset{when}", observation, out, around)
         return observation
 
@@ -138,7 +170,8 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
         action = extreme_action(env.action_space) if t % 2 else env.action_space.sample()
         action = allowed_action(env.action_space, action, observation)
         action_before = map_structure(np.array, action)
-        outcome = env.step(action)
+        with _telling_errors(f"step() at step {t}"):
+            outcome = env.step(action)
         assert isinstance(outcome, tuple) and len(outcome) == 4, (
             f"step() must return EnvStep(observation, reward, done, env_info), got {outcome!r}."
         )
@@ -157,7 +190,8 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool, advice: str) ->
         assert are_equal(action, action_before), f"step() changed the action it was given {before}."
 
         out, around = _rows_like(observation)
-        twin_outcome = step_into(action, out)
+        with _telling_errors(f"{'step' if plain else 'step_into'}() {before}"):
+            twin_outcome = step_into(action, out)
         assert isinstance(twin_outcome, tuple) and len(twin_outcome) == 3, (
             f"step_into() must return (reward, done, env_info), got {twin_outcome!r}."
         )

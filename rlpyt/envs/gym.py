@@ -78,6 +78,7 @@ class GymEnvWrapper(Wrapper, Env):
     def __init__(
         self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True, action_mask: str | None = None
     ) -> None:
+        _check_has_spaces(env)
         if action_mask is not None:
             from rlpyt.envs.action_masks import ActionMaskWrapper  # Here, because it needs gymnasium.
 
@@ -240,6 +241,18 @@ class GymEnvWrapper(Wrapper, Env):
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+def _check_has_spaces(env: Any) -> None:
+    """Raise AttributeError if an environment lacks a space."""
+    for name in ("action_space", "observation_space"):
+        try:
+            getattr(env, name)
+        except AttributeError as error:
+            raise AttributeError(
+                f"{type(unwrapped(env)).__name__} has no {name}. An environment assigns action_space and observation_space, two spaces of "
+                "Gymnasium, in its class or its constructor."
+            ) from error
 
 
 def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import horizon_of
+from rlpyt.envs.base import close_env, horizon_of
 from rlpyt.envs.contract import (
     PAST_ADVICE,
     SEED_ADVICE,
@@ -65,7 +65,7 @@ def check_vector_env(make: Callable[..., Any], env_kwargs: Mapping | None = None
             _check_ready(*vectors)
     finally:
         for each in (*vectors, *vectors):
-            each.close()
+            close_env(each)
 
 
 class _Watched:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, close_env, is_rlpyt
+from rlpyt.envs.base import CompletedEnv, check_makes_envs, checked_spaces, close_env, is_rlpyt
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, is_gym_vector
 from rlpyt.samplers.actors import can_act_for_some
-from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
+from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.vector import vector_columns
 from rlpyt.samplers.workers import describe_failure
@@ -145,12 +145,8 @@ class BaseSampler(Recorded):
             if isinstance(value, (list, tuple)) and len(value) != size:
                 raise ValueError(f"{name} is a list of {len(value)}: it must have {n}={size} entries, one for each environment.")
         for name, value in (("EnvCls", EnvCls), ("eval_EnvCls", EnvCls if eval_EnvCls is None else eval_EnvCls)):
-            wrong = [cls for cls in (value if isinstance(value, (list, tuple)) else [value]) if not callable(cls)]
-            if wrong:
-                raise TypeError(
-                    f"{name} has {wrong[0]!r}, which cannot be called to make an environment: give a class or function (for gymnasium "
-                    "rlpyt.envs.gym.make, with the id in env_kwargs), or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)."
-                )
+            for cls in value if isinstance(value, (list, tuple)) else [value]:
+                check_makes_envs(name, cls, ", or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)")
         for name, value, kwargs in (("EnvCls", EnvCls, env_kwargs), ("eval_EnvCls", eval_EnvCls, eval_env_kwargs)):
             _check_vectors(name, value, kwargs)
         if isinstance(EnvCls, VectorEnvs) and not CompletedCollector(CollectorCls).steps_vectors:

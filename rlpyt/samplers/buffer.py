@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import CompletedEnv, as_flag, as_number, horizon_of, is_space, truncates_only_at_horizon
+from rlpyt.envs.base import (
+    WRAP_HINT,
+    CompletedEnv,
+    as_flag,
+    as_number,
+    checked_spaces,
+    horizon_of,
+    truncates_only_at_horizon,
+)
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action
@@ -110,19 +118,6 @@ def build_step_buffer_np(examples: dict, B: int, share_memory: bool) -> StepBuff
     )
 
 
-_HINT = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.envs.contract.check_env tests one of your own."
-
-
-def checked_spaces(env: Any) -> Any:
-    """Return the spaces of `env`; raise ValueError if it is not an environment of rlpyt."""
-    for space in (env.action_space, env.observation_space):
-        if not is_space(space):
-            raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {_HINT}")
-    if CompletedEnv(env).spaces is None:
-        raise ValueError(f"{type(env).__name__} has no attribute `spaces`. {_HINT}")
-    return env.spaces
-
-
 def check_same_form(env: Any, example: Any, name: str) -> None:
     """Raise ValueError if what `env` returns and takes does not fit the memory of a batch made for `example`.
 
@@ -159,10 +154,10 @@ def _checked_step(env: Any, action: Any) -> tuple:
     """Step `env`; raise ValueError if it does not return what an environment of rlpyt does."""
     step = env.step(action)
     if len(step) != 4:
-        raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {_HINT}")
+        raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {WRAP_HINT}")
     env_info = step[3]
     if env_info is not None and fields_of(env_info) is None:
-        raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
+        raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {WRAP_HINT}")
     for name in ("timeout", "traj_done"):
         flag = field_of(env_info, name)
         if np.ndim(flag):  # An array with one element, for which the batch has single bools.

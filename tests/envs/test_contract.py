@@ -198,6 +198,48 @@ class ActionOutsideItsSpace(CountingEnv):
         self._action_space = Odd(0, 3)
 
 
+class RaisesLater(CountingEnv):
+    n_steps = 0
+
+    def step(self, action):
+        self.n_steps += 1
+        if self.n_steps == 7:
+            raise RuntimeError("the simulator has no license")
+        return super().step(action)
+
+
+class RaisesInReset(CountingEnv):
+    def reset(self):
+        if self.episode == 0:
+            raise RuntimeError("the simulator has no license")
+        return super().reset()
+
+
+class WrongShapeInGymnasium(envs.WalkGymEnv):
+    wrong_at = 8  # One step is that of the wrapper's constructor.
+    n_steps = 0
+
+    def step(self, action):
+        self.n_steps += 1
+        observation, *others = super().step(action)
+        return observation[:1] if self.n_steps == self.wrong_at else observation, *others
+
+
+class WrongShapeAtFirst(WrongShapeInGymnasium):
+    wrong_at = 1
+
+
+class HasNoSpaces(gymnasium.Env):
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+
+class HasSpacesOfGymnasium:
+    """Is no gymnasium.Env, and has no method close."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (3,))
+
+
 @pytest.mark.parametrize(
     "EnvCls, message",
     [
@@ -222,11 +264,39 @@ class ActionOutsideItsSpace(CountingEnv):
         (OutlivesItsHorizon, "continues after its horizon of 3 steps"),
         (ActionOutsideItsSpace, "must be True for its own sample"),
         (EndsTheProgram, r"called sys.exit\(3\)"),
+        (RaisesLater, r"RuntimeError in step\(\) at step 6: the simulator has no license"),
+        (RaisesInReset, r"RuntimeError in reset\(\) after step 4: the simulator has no license"),
+        (WrongShapeInGymnasium, r"ValueError in step\(\) at step 6: observation: expected shape \(2,\), got \(1,\)"),
+        (WrongShapeAtFirst, r"ValueError in the first reset and step.*: observation: expected shape \(2,\), got \(1,\)"),
+        (HasNoSpaces, r"AttributeError in .*: HasNoSpaces has no action_space. An environment assigns action_space and observation_space"),
+        (HasSpacesOfGymnasium, "HasSpacesOfGymnasium has a Box space, which is not one of rlpyt.spaces. Wrap a Gymnasium environment"),
     ],
 )
 def test_broken_rules_are_told_in_sentences(EnvCls, message):
     with pytest.raises(AssertionError, match=message):
         check_env(EnvCls)
+
+
+def test_an_error_of_the_environment_is_the_cause():
+    with pytest.raises(AssertionError) as raised:
+        check_env(RaisesLater)
+    assert type(raised.value.__cause__) is RuntimeError
+
+
+def test_an_environment_needs_no_method_close():
+    class WithoutClose:
+        def __init__(self):
+            self._env = CountingEnv()
+            self.spaces, self.action_space, self.observation_space = self._env.spaces, self._env.action_space, self._env.observation_space
+            self.seed, self.reset, self.step = self._env.seed, self._env.reset, self._env.step
+
+    check_env(WithoutClose, n_steps=20)
+
+
+@pytest.mark.parametrize("given", ["CartPole-v1", gymnasium.make("CartPole-v1")])
+def test_what_cannot_make_an_environment_is_refused_as_in_samplers(given):
+    with pytest.raises(TypeError, match="EnvCls has .*CartPole-v1.*cannot be called .* rlpyt.envs.gym.make, with the id in env_kwargs"):
+        check_env(given)
 
 
 def test_actions_are_often_on_the_bounds_and_never_beyond_them():

@@ -194,13 +194,23 @@ class BaseAgent(Recorded):
         self.make_models()
         check_flattened(self, without_mask(env_spaces.observation))
         if self.initial_model_state_dict is not None:
-            self.load_state_dict(self.initial_model_state_dict)
+            self._load_initial_parameters(self.initial_model_state_dict)
         if share_memory:
             self._share_model()
             self.shared_model = self.model
             self._shared_models = {name: getattr(self, name) for name in self.acting_names}
         self._forget_everything()  # Another sampler may have other environments.
         models_exist(self)
+
+    def _load_initial_parameters(self, state_dict: Mapping[str, Any]) -> None:
+        try:
+            self.load_state_dict(state_dict)
+        except RuntimeError as error:
+            if "in loading state_dict" not in str(error):
+                raise
+            raise RuntimeError(
+                f"{type(self).__name__}: initial_model_state_dict is of another model (its settings or the spaces differ): {error}"
+            ) from error
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""

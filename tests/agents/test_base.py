@@ -50,6 +50,20 @@ def test_state_dict_of_one_model_is_the_models():
 
 
 @pytest.mark.parametrize("AgentCls", AGENTS)
+def test_initial_parameters_of_another_model_are_named_as_such(AgentCls):
+    state_dict = make(AgentCls, model_kwargs=dict(hidden_sizes=[3])).state_dict()
+    with pytest.raises(RuntimeError, match=rf"^{AgentCls.__name__}: initial_model_state_dict is of another model (.|\n)*size mismatch"):
+        make(AgentCls, model_kwargs=dict(hidden_sizes=[5]), initial_model_state_dict=state_dict)
+
+    class Loads(AgentCls):
+        def load_state_dict(self, state_dict):
+            raise RuntimeError("It is too old.")
+
+    with pytest.raises(RuntimeError, match="^It is too old.$"):
+        make(Loads, initial_model_state_dict=state_dict)
+
+
+@pytest.mark.parametrize("AgentCls", AGENTS)
 @pytest.mark.parametrize("how", ["load_state_dict", "constructor"])
 def test_loading_is_the_inverse_of_saving(AgentCls, how):
     agent = make(AgentCls)

@@ -306,6 +306,9 @@ class CompletedAgent(Completed):
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Prepare to act. The default does nothing."""
 
+    def blame_model(self, observation: Any, prev_action: Any, prev_reward: Any) -> None:
+        """After an error of `step`: raise ValueError if the model's outputs are the cause. The default does nothing."""
+
 
 class AsyncAgent(Agent, Protocol):
     """The agent's interface for asynchronous samplers. One process trains the agent; others act with copies of its parameters.

@@ -241,8 +241,7 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
             agent.reset()
             inputs = torchify_buffer(buffer_func((observation, action, reward), np.array))
             try:
-                example, (action, agent_info) = action, numpify_buffer(tuple(agent.step(*inputs)))
-                _check_outputs(agent, agent_info, action, example)
+                action, agent_info = _checked_outputs(agent, inputs, action)
             except Exception as error:
                 describe_failure(error, f"This was in the first step of {_described(agent)}.")
                 raise
@@ -251,6 +250,17 @@ def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> t
     action, agent_info = _with_dtypes(*steps)
     if agent_info is not None and "prev_rnn_state" in (fields_of(agent_info) or ()):
         agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
+    return action, agent_info
+
+
+def _checked_outputs(agent: Any, inputs: Any, example: Any) -> tuple[Any, Any]:
+    """Return action and agent_info of a step, as numpy structures; raise an error that names the model if that is the cause."""
+    try:
+        action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))
+        _check_outputs(agent, agent_info, action, example)
+    except Exception:
+        CompletedAgent(agent).blame_model(*inputs)
+        raise
     return action, agent_info
 
 

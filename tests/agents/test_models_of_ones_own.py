@@ -8,7 +8,7 @@ import torch
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.atari import AtariFfAgent
-from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.ensemble_sac_agent import DiscreteSacAgent, EnsembleSacAgent
 from rlpyt.agents.qpg.iql_agent import IqlAgent
@@ -231,6 +231,22 @@ class WithoutAValue(Softmax):
         return torch.softmax(self.logits(observation), -1)
 
 
+class WithAState(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        return *super().forward(observation, prev_action, prev_reward), None
+
+
+class OfNumpy(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        prob, value = super().forward(observation, prev_action, prev_reward)
+        return prob.detach().numpy(), value
+
+
+class WithAnError(Softmax):
+    def forward(self, observation, prev_action, prev_reward):
+        raise RuntimeError("no license")
+
+
 @pytest.mark.parametrize(
     "ModelCls, error, message",
     [
@@ -238,7 +254,10 @@ class WithoutAValue(Softmax):
         (WithLogits, ValueError, "If they are logits"),
         (WithAValueOfOneElement, ValueError, r"A value of shape \[1\] was returned for one observation: end it with value.squeeze"),
         (WithMoreActions, ValueError, r"Probabilities of shape \[5\] were returned for one observation and 2 actions"),
-        (WithoutAValue, IndexError, "dimension"),
+        (WithoutAValue, ValueError, r"WithoutAValue returned one tensor; MlpFfAgent needs a tuple of tensors, \(prob, value\)"),
+        (WithAState, ValueError, r"WithAState returned 3 outputs; MlpFfAgent needs a tuple of tensors, \(prob, value\)"),
+        (OfNumpy, ValueError, r"OfNumpy returned arrays of numpy, prob; MlpFfAgent needs a tuple of tensors, \(prob, value\)"),
+        (WithAnError, RuntimeError, "no license"),
     ],
 )
 def test_outputs_that_do_not_fit_are_told_before_training(ModelCls, error, message):
@@ -248,6 +267,17 @@ def test_outputs_that_do_not_fit_are_told_before_training(ModelCls, error, messa
         MinibatchRl(algo=PPO(minibatches=1), agent=agent, sampler=sampler, n_steps=4, affinity=ONE_THREAD).train()
     (note,) = raised.value.__notes__
     assert note.startswith(f"This was in the first step of MlpFfAgent with {ModelCls.__name__}; docs/custom_agent.md")
+
+
+def test_a_recurrent_model_without_its_state_is_told():
+    class Forgetful(Softmax):
+        def forward(self, observation, prev_action, prev_reward, init_rnn_state):
+            return super().forward(observation, prev_action, prev_reward)
+
+    agent, spaces = MlpLstmAgent(ModelCls=Forgetful), EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2))
+    agent.initialize(spaces)
+    with pytest.raises(ValueError, match=r"Forgetful returned 2 outputs; MlpLstmAgent needs .* \(prob, value, next_rnn_state\)"):
+        agent_example(agent, np.zeros(4, np.float32), np.zeros((), int), np.zeros((), np.float32))
 
 
 class WithOtherArguments(Softmax):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent, action_mask
 from rlpyt.agents.recurrent import recorded_rnn_state
 from rlpyt.distributions.base import Distribution
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.masked import is_masked
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import fields_of, namedarraytuple
 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "value"])
 
@@ -77,6 +79,32 @@ class PgAgent(BaseAgent):
         step = AgentStep(self._sample(dist_info, observation, value), AgentInfoRnn(dist_info, value, prev_rnn_state))
         self.advance_rnn_state(next_rnn_state)
         return step
+
+    @torch.no_grad()
+    def blame_model(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> None:
+        """After an error of `step` with these inputs: raise ValueError if the model returns something else than a tuple of tensors.
+
+        The model is asked once more, without a recurrent state.
+        """
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        try:
+            outputs = unwrap_ddp(self.model)(*inputs, None) if self.recurrent else unwrap_ddp(self.model)(*inputs)
+        except Exception:  # Its own error tells more.
+            return
+        needed = (*(fields_of(self.DistInfoCls) or ["dist_info"]), "value", *["next_rnn_state"] * self.recurrent)
+        if isinstance(outputs, torch.Tensor):
+            got = "one tensor"
+        elif not isinstance(outputs, (tuple, list)):
+            got = f"a {type(outputs).__name__}"
+        elif len(outputs) != len(needed):
+            got = f"{len(outputs)} outputs"
+        else:
+            arrays = [name for name, output in zip(needed, outputs) if isinstance(output, np.ndarray)]
+            if not arrays:
+                return
+            got = f"arrays of numpy, {' and '.join(arrays)}"
+        model = type(unwrap_ddp(self.model)).__name__
+        raise ValueError(f"{model} returned {got}; {type(self).__name__} needs a tuple of tensors, ({', '.join(needed)}).")
 
     def _dist_info(self, outputs: Sequence[Any], observation: Any, value: torch.Tensor) -> Any:
         """Return the model's outputs as parameters of the distribution, masked if observations come with a mask.

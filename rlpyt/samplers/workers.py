@@ -449,6 +449,7 @@ class WorkerPool:
         if not self.processes:
             return
         failures = []
+        self.doing = "ending"
         with ending_on_failure(self):
             self._send_stop()
             deadline = time.monotonic() + STOP_GRACE

@@ -310,6 +310,15 @@ class CompletedAgent(Completed):
         """After an error of `step`: raise ValueError if the model's outputs are the cause. The default does nothing."""
 
 
+def check_estimates_values(agent: Any, algorithm: str = "The algorithm") -> None:
+    """Raise ValueError if an agent estimates no values, which an algorithm of this name needs."""
+    if CompletedAgent(agent).value is None:
+        raise ValueError(
+            f"{algorithm} needs an agent that estimates values, such as MlpFfAgent, AtariFfAgent or MujocoFfAgent of "
+            f"rlpyt.agents.pg: {type(agent).__name__} has no method `value`."
+        )
+
+
 class AsyncAgent(Agent, Protocol):
     """The agent's interface for asynchronous samplers. One process trains the agent; others act with copies of its parameters.
 

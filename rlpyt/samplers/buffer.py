@@ -18,7 +18,7 @@ from rlpyt.envs.base import (
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.masked import allowed_action
-from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, CompletedAgent, EnvSamples, Samples, StepBuffer
+from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, CompletedAgent, EnvSamples, Samples, StepBuffer, check_estimates_values
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.misc import is_of_rlpyt, name_of, torch_threads
@@ -70,11 +70,7 @@ def build_samples_buffer(
     agent_fields = [all_action[1:], all_action[:-1], allocate("agent_info", T, agent_shared)]
     value_example = np.zeros((), np.float32)
     if bootstrap_value:
-        if CompletedAgent(agent).value is None:
-            raise ValueError(
-                "The algorithm needs an agent that estimates values, such as MlpFfAgent, AtariFfAgent or MujocoFfAgent of "
-                f"rlpyt.agents.pg: {type(agent).__name__} has no method `value`."
-            )
+        check_estimates_values(agent)
         agent_fields += [allocate("value", rows, agent_shared, value_example) for rows in (1, T)]
     agent_samples = (AgentSamplesBsv if bootstrap_value else AgentSamples)(*agent_fields)
 

@@ -69,6 +69,7 @@ class SacPolicy(GaussianModel):
     "algo, agent, message",
     [
         (SAC(), Td3Agent(), "SAC needs an agent with .*Td3Agent is not one"),
+        (PPO(), MlpDqnAgent(), "PPO needs an agent that estimates values, .*MlpDqnAgent has no method `value`"),
         (DQN(), MlpFfAgent(), "DQN needs an agent .*MlpFfAgent does not"),
         (SAC(replay_size=4, min_steps_learn=2), SacAgent(), "replay_size=4 must be at least the 16 environment steps"),
         (EnsembleSAC(n_target_critics=3), EnsembleSacAgent(), "n_target_critics=3 must be at most n_critics=2"),
@@ -155,8 +156,25 @@ def test_recurrent_agents_of_q_functions_say_what_they_cannot_take(AgentCls):
 
 
 def test_an_agent_without_values_is_refused_where_they_are_needed():
-    with pytest.raises(ValueError, match="needs an agent that estimates values, such as MlpFfAgent.*SacAgent has no method `value`"):
+    with pytest.raises(ValueError, match="PPO needs an agent that estimates values, such as MlpFfAgent.*SacAgent has no method `value`"):
         train(PPO(), SacAgent(action_squash=2.0), "Pendulum-v1")
+
+
+def test_an_agent_of_a_user_may_have_values_once_it_is_initialized():
+    class Later(MlpFfAgent):
+        value = None
+
+        def initialize(self, *args, **kwargs):
+            self.value = super().value
+            super().initialize(*args, **kwargs)
+
+    train(PPO(epochs=1), Later(), "CartPole-v1")
+
+    class Without(MlpFfAgent):
+        value = None
+
+    with pytest.raises(ValueError, match="The algorithm needs an agent that estimates values"):
+        train(PPO(epochs=1), Without(), "CartPole-v1")
 
 
 def test_logits_in_the_place_of_probabilities():

@@ -18,7 +18,7 @@ from rlpyt.algos.schedules import SCHEDULE, Schedule, factor_at
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_steps
-from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, with_zeros_in_blanks
+from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded, check_estimates_values, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.misc import accepts
 from rlpyt.utils.quick_args import save__init__args
@@ -83,6 +83,12 @@ class PolicyGradientAlgo(RlAlgorithm):
     initial_optim_state_dict: dict | None
     gae_lambda: float
     normalize_advantage: bool
+
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: the agent must estimate values, if the sampler is to record them."""
+        super().check_parts(agent, batch_spec)
+        if self.bootstrap_value:
+            check_estimates_values(agent, type(self).__name__)
 
     def initialize(
         self,

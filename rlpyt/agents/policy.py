@@ -79,10 +79,14 @@ class AgentPolicy:
     def prepare(self, env: Any) -> None:
         """Prepare for an environment, and initialize the agent if necessary. Call it before the first action; further calls do nothing."""
         if self._spaces is None:
-            self._spaces = _rlpyt_spaces(env)
-            if self.agent.env_spaces is None:
-                self.agent.initialize(self._spaces)
+            self.take_spaces(env)
             self.agent.sample_mode(self._itr)
+
+    def take_spaces(self, env: Any) -> None:
+        """Do what `prepare` does, except that an initialized agent stays in its mode."""
+        self._spaces = _rlpyt_spaces(env)
+        if self.agent.env_spaces is None:
+            self.agent.initialize(self._spaces)
 
     def sample_mode(self, itr: int) -> None:
         """Let the agent explore as in iteration `itr`, immediately or as soon as it is prepared."""

@@ -269,7 +269,7 @@ class TrainedPolicy:
         from rlpyt.agents.policy import AgentPolicy
 
         self._policy = AgentPolicy(agent)
-        self._policy.prepare(env)
+        self._policy.take_spaces(env)
         self._policy.eval_mode(itr)
 
     def __call__(self, observation: Any, reward: float = 0.0) -> Any:

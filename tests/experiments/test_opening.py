@@ -102,8 +102,11 @@ def test_the_best_snapshot_or_any_other_may_be_taken(run_dir, tmp_path):
 @pytest.mark.parametrize(
     "agent, algo", [(MlpFfAgent, A2C), (MlpLstmAgent, A2C), (MlpDqnAgent, lambda: DQN(min_steps_learn=8, batch_size=4))]
 )
-def test_a_loaded_policy_plays_in_a_plain_loop_of_gymnasium(tmp_path, agent, algo):
-    policy, env = rlpyt.load_policy(train(tmp_path, agent(), algo())), gymnasium.make("CartPole-v1")
+def test_a_loaded_policy_plays_in_a_plain_loop_of_gymnasium(tmp_path, agent, algo, capsys):
+    run_dir = train(tmp_path, agent(), algo())
+    capsys.readouterr()
+    policy, env = rlpyt.load_policy(run_dir), gymnasium.make("CartPole-v1")
+    assert "epsilon" not in capsys.readouterr().out, "it does not explore"
     (observation, info), done = env.reset(seed=0), False
     while not done:
         action = policy(observation)

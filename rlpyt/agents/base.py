@@ -34,7 +34,7 @@ from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import models_exist
-from rlpyt.utils.collections import namedarraytuple, remade
+from rlpyt.utils.collections import fields_of, namedarraytuple, remade
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import has_all, is_of_rlpyt, name_of
 from rlpyt.utils.packing import PackedCopies, to_cpu
@@ -394,7 +394,17 @@ class BaseAgent(Recorded):
     def _outputs(self, *inputs: Any) -> Any:
         """Return what `model` makes of inputs on the agent's device; inputs and outputs have no gradient."""
         model = unwrap_ddp(self.model)
-        return self._tapes(model, inputs, self._mode) if self.device.type == "cpu" else model(*inputs)
+        try:
+            return self._tapes(model, inputs, self._mode) if self.device.type == "cpu" else model(*inputs)
+        except Exception as error:
+            if not isinstance(inputs[0], Mapping):
+                raise
+            fields = fields_of(self.env_spaces.observation.null_value()) or ()
+            raise TypeError(
+                f"{type(self).__name__} takes observations as named tuples of tensors{fields and ', with the fields '}{', '.join(fields)}, "
+                f"not as a {type(inputs[0]).__name__}. For a trained agent, rlpyt.load_policy returns a policy that takes observations as "
+                "the environment gives them."
+            ) from error
 
     @functools.cached_property
     def _memory(self) -> Memory:

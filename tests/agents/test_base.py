@@ -1,6 +1,7 @@
 import copy
 import multiprocessing as mp
 import pickle
+from collections import namedtuple
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.pg.mlp_ff_model import MlpFfModel
 from rlpyt.models.qpg import mlp
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.collections import namedarraytuple
 
 SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2))
 AGENTS = [MlpFfAgent, MlpDqnAgent]
@@ -39,6 +42,29 @@ def output(agent):
 def change(model, value=0.1):
     for parameter in model.parameters():
         parameter.add_(value)
+
+
+class OfParts(torch.nn.Module):
+    def __init__(self, observation_shape, output_size):
+        super().__init__()
+
+    def forward(self, observation, prev_action, prev_reward):
+        a = observation["a"] if isinstance(observation, dict) else observation.a
+        return torch.full((*a.shape[:-1], 2), 0.5), a.sum(-1)
+
+
+def test_a_dictionary_of_observations_is_refused_unless_the_model_takes_it():
+    space = Composite([FloatBox(-1, 1, (4,)), FloatBox(-1, 1, (2,))], namedtuple("Pair", ["a", "b"]))
+    observation, prev = dict(a=torch.zeros(3, 4), b=torch.zeros(3, 2)), (INPUTS.prev_action, INPUTS.prev_reward)
+    agent = MlpFfAgent(ModelCls=OfParts)
+    agent.initialize(EnvSpaces(space, IntBox(0, 2)))
+    assert agent.step(observation, *prev).action.shape == (3,)
+    agent = MlpFfAgent()
+    agent.initialize(EnvSpaces(space, IntBox(0, 2)))
+    message = "MlpFfAgent takes observations as named tuples of tensors, with the fields a, b, not as a dict. For .* rlpyt.load_policy"
+    with pytest.raises(TypeError, match=message):
+        agent.step(observation, *prev)
+    assert agent.step(namedarraytuple("Pair", ["a", "b"])(**observation), *prev).action.shape == (3,)
 
 
 # --- Parameters -------------------------------------------------------------------------------------------------------

@@ -399,9 +399,10 @@ class BaseAgent(Recorded):
         except Exception as error:
             if not isinstance(inputs[0], Mapping):
                 raise
-            fields = fields_of(self.env_spaces.observation.null_value()) or ()
+            fields = fields_of(self.env_spaces.observation.null_value())
+            with_fields = f", with the fields {', '.join(fields)}" if fields else ""
             raise TypeError(
-                f"{type(self).__name__} takes observations as named tuples of tensors{fields and ', with the fields '}{', '.join(fields)}, "
+                f"{type(self).__name__} takes observations as named tuples of tensors{with_fields}, "
                 f"not as a {type(inputs[0]).__name__}. For a trained agent, rlpyt.load_policy returns a policy that takes observations as "
                 "the environment gives them."
             ) from error

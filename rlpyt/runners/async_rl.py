@@ -40,7 +40,7 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.calibration import set_torch_threads
-from rlpyt.runners.checkpoint import find_snapshot, restore, restore_training, tell_restarted
+from rlpyt.runners.checkpoint import restore, restore_training, tell_restarted
 from rlpyt.runners.group import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, CompletedAlgorithm, CompletedSampler
@@ -136,7 +136,6 @@ class AsyncRlBase(MinibatchRlBase):
         if not self._replays and B % n:
             raise ValueError(f"batch_B={B} columns cannot be shared out evenly among {n} optimizers: make batch_B a multiple of {n}.")
         self._pool: WorkerPool | None = None
-        self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
         self._lines: _Lines | None = None
         self._ended = False  # Whether all processes have finished.
 
@@ -170,20 +169,20 @@ class AsyncRlBase(MinibatchRlBase):
         self._say_end(interrupt)
 
     def _shutdown_in_time(self) -> None:
+        self._found = None
         with self._interruptible().abandonable(at_least=CLOSING):
             self.shutdown()
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        self._check_parts()
+        self._check_settings()
         n_batches = 2 if self._replays else 1 + cast(int, self.max_batches_ahead)
         self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
         self._forget_choices()
         self._settle()
         sampling_seed = self._settle_seed() + 1
-        if self.resume_from is not None:
-            self._resumed = find_snapshot(self, self.resume_from)
-            _, snapshot = self._resumed  # With the seed of the run, the environments would repeat its episodes.
+        if self._found is not None:
+            _, snapshot = self._found  # With the seed of the run, the environments would repeat its episodes.
             sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"] // self.sampler.batch_spec.size)
         with self._choosing():
             _, examples = self.sampler.async_initialize(
@@ -304,10 +303,10 @@ class AsyncRlBase(MinibatchRlBase):
     def start_sampling(self) -> None:
         """Restore the state of a resumed run, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
-            file, snapshot = running(self._resumed)
+            file, snapshot = running(self._found)
             self.first_itr = restore(self, file, snapshot)
             record_resumed(self, file, snapshot["cum_steps"])
-            self._resumed = None
+            self._found = None
             if not self._replays:
                 restarted = running(self._lines).restarted
                 restarted[self.first_itr % len(restarted)] = True
@@ -873,8 +872,8 @@ class _Optimizer:
 
     def __init__(self, runner: Any, rank: int) -> None:
         self.algo, self.agent, self.feed = runner.algo, runner.agent, runner.feed
-        is_resumed = runner._resumed is not None
-        self.resumed_file = runner._resumed[0] if is_resumed else None
+        is_resumed = runner._found is not None
+        self.resumed_file = runner._found[0] if is_resumed else None
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
         # With the seed of the run, a resumed run would repeat its random numbers. The sampler has another one each time it is resumed.
         self.seed = env_seed(runner.sampler.seed, "algo", rank) if is_resumed else runner.seed + SEED_STEP * rank

@@ -42,6 +42,7 @@ _RUN_FORM = dict(
 _DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts with a key outside of ``run``.
 _OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts that each training process has separately.
 _LONGEST_SETTING = 500  # characters
+_NOT_GIVEN = object()  # In the place of a setting that one of two runs lacks.
 _GIVEN = dict(  # What keeps settings that training changes.
     entropy_loss_coeff="_entropy_loss_coeff", ratio_clip="_ratio_clip", target_entropy="_given_target_entropy"
 )
@@ -298,7 +299,7 @@ def check_settings(saved: dict, run: Run, file: Any) -> None:
         parts = dict(algo=run.algo, agent=run.agent)
         saved = {**saved, **{name: _with_defaults(saved.get(name), now[name], part, script) for name, part in parts.items()}}
         differences = [
-            f"{where}: {shortened(repr(old), _LONGEST_SETTING)} in the snapshot, {shortened(repr(new), _LONGEST_SETTING)} now"
+            f"{where}: {_said(old)} in the snapshot, {_said(new)} now"
             for where, old, new in _differences(saved, now, "")
             if where not in {f"algo.{name}" for name in run.chosen_settings}
         ]
@@ -310,10 +311,17 @@ def check_settings(saved: dict, run: Run, file: Any) -> None:
 
 
 def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
+    """Return the place, the old and the new value of each difference. A setting that was not given is the same as None."""
     if isinstance(a, dict) and isinstance(b, dict):
         names = [*a, *(name for name in b if name not in a)]
-        return [d for name in names for d in _differences(a.get(name), b.get(name), f"{where}.{name}".lstrip("."))]
-    return [] if is_same(a, b) else [(where, a, b)]
+        pairs = [(f"{where}.{name}".lstrip("."), a.get(name, _NOT_GIVEN), b.get(name, _NOT_GIVEN)) for name in names]
+        return [d for place, old, new in pairs for d in _differences(old, new, place)]
+    old, new = (None if each is _NOT_GIVEN else each for each in (a, b))
+    return [] if is_same(old, new) else [(where, a, b)]
+
+
+def _said(value: Any) -> str:
+    return "not given" if value is _NOT_GIVEN else shortened(repr(value), _LONGEST_SETTING)
 
 
 # --- Saving -----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -133,6 +134,7 @@ class MinibatchRlBase(BaseRunner):
     first_itr = 0  # The iteration with which this process begins.
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
+    _found: tuple[Path, dict[str, Any]] | None = None  # The snapshot in `resume_from`, from its check until it is restored.
     _is_resumed = False  # Whether the state in `resume_from` has been restored.
     _interrupt: Interrupt | None = None
     _sampling_is_lost = False  # Whether sampling was abandoned, so that the states of environments are unknown.
@@ -189,8 +191,7 @@ class MinibatchRlBase(BaseRunner):
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
-        check_attributes(self, PARTS)
-        self._check_parts()
+        self._check_settings()
         affinity = self.affinity
         self._forget_choices()
         set_torch_threads(affinity)
@@ -226,10 +227,18 @@ class MinibatchRlBase(BaseRunner):
         self._resume()
         return n_itr
 
-    def _check_parts(self) -> None:
-        """Let the algorithm check the parts before environments are made. A user's agent may get what it needs in its `initialize`."""
+    def _check_settings(self) -> None:
+        """Check the parts, and find the snapshot to resume from, before environments are made or processes start.
+
+        The algorithm checks only agents of rlpyt: a user's agent may get what it needs in its `initialize`.
+        """
+        check_attributes(self, PARTS)
         if is_of_rlpyt(type(self.agent)):
-            CompletedAlgorithm(self.algo).check_parts(self.agent, CompletedSampler(self.sampler).batch_spec)
+            is_known = CompletedSampler(self.sampler).batch_spec is not None
+            CompletedAlgorithm(self.algo).check_parts(self.agent, self._trained_spec() if is_known else None)
+        self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
+        if self.resume_from is not None and self._found is None:
+            self._found = find_snapshot(self, self.resume_from)
 
     def _forget_choices(self) -> None:
         """Forget the choices of an earlier run in this process."""
@@ -238,8 +247,7 @@ class MinibatchRlBase(BaseRunner):
         self.choices = {}
 
     def _settle(self) -> None:
-        """Determine settings and seed of the run, show them, and record them."""
-        self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
+        """Determine the seed of the run, show it with the settings, and record them."""
         self._settle_seed()
         set_seed(self.process_seed)
         tell_settings(self)
@@ -323,7 +331,8 @@ class MinibatchRlBase(BaseRunner):
     def _resume(self) -> None:
         """Resume from `resume_from`, unless that is None or done."""
         if self.resume_from is not None and not self._is_resumed:
-            file, snapshot = find_snapshot(self, self.resume_from)
+            file, snapshot = self._found or find_snapshot(self, self.resume_from)  # An overridden `startup` has not found it.
+            self._found = None
             self.first_itr = restore(self, file, snapshot)
             self._is_resumed = True
             record_resumed(self, file, snapshot["cum_steps"])
@@ -427,6 +436,7 @@ class MinibatchRlBase(BaseRunner):
                     self._abandon_sampling()
                 self._finish(self._itr, interrupt)
             finally:
+                self._found = None
                 with interrupt.abandonable(at_least=CLOSING):
                     self.shutdown()
         self._say_end(interrupt)

@@ -106,6 +106,7 @@ class SyncRlMixin(RunnerMixin):
             return
         try:
             with self._interruptible().abandonable(patience=0):
+                self._check_settings()
                 self.launch_workers()
             pool = running(self._pool)
             with watching(pool):
@@ -120,6 +121,7 @@ class SyncRlMixin(RunnerMixin):
                 raise_first_failure(self._pool, error)
             raise
         finally:
+            self._found = None
             if self._pool is not None:
                 self._pool.kill(grace=0)
 
@@ -128,7 +130,7 @@ class SyncRlMixin(RunnerMixin):
         ranks = range(1, self.world_size)
         replica = copy.copy(self)
         replica.hooks = ()  # Only rank 0 calls hooks, so they need not go through a pipe.
-        replica._interrupt = replica._pool = None
+        replica._interrupt = replica._pool = replica._found = None  # Each rank reads its snapshot itself.
         start_method = CompletedSampler(self.sampler).start_method or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()

@@ -73,6 +73,8 @@ class SacPolicy(GaussianModel):
         (DQN(), MlpFfAgent(), "DQN needs an agent .*MlpFfAgent does not"),
         (SAC(replay_size=4, min_steps_learn=2), SacAgent(), "replay_size=4 must be at least the 16 environment steps"),
         (EnsembleSAC(n_target_critics=3), EnsembleSacAgent(), "n_target_critics=3 must be at most n_critics=2"),
+        (PPO(minibatches=17), MlpFfAgent(), "minibatches=17 must be at most 16, the steps"),
+        (PPO(minibatches=3), MlpLstmAgent(), "minibatches=3 must be at most 2, the environments .* whole sequences"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_environments_are_made(algo, agent, message):
@@ -98,6 +100,12 @@ class SizedLater(SAC):
         super().initialize(*args, **kwargs)
 
 
+class DividedLater(PPO):
+    def initialize(self, *args, **kwargs):
+        self.minibatches = 2
+        super().initialize(*args, **kwargs)
+
+
 def test_parts_of_users_may_get_what_they_need_when_they_are_initialized():
     few = dict(min_steps_learn=16, batch_size=8, replay_ratio=1)
     train(EnsembleSAC(n_target_critics=4, replay_size=100, **few), MadeLater(action_squash=2.0), "Pendulum-v1")
@@ -105,6 +113,7 @@ def test_parts_of_users_may_get_what_they_need_when_they_are_initialized():
     algo = SizedLater(**few)
     algo.replay_size = None
     train(algo, SacAgent(action_squash=2.0), "Pendulum-v1")
+    train(DividedLater(minibatches=1000), MlpFfAgent(), "CartPole-v1")
 
 
 def train(algo, agent, env_id, n_steps=64, batch_T=8):

@@ -19,6 +19,7 @@ from envs import CountingEnv
 from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.dqn.dqn import DQN
@@ -29,10 +30,13 @@ from rlpyt.envs import gym
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
-from rlpyt.runners import checkpoint
+from rlpyt.runners import async_rl, checkpoint, sync_rl
+from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.snapshots import load_snapshot, newest_first
+from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers import columns
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging import logger
@@ -304,7 +308,7 @@ def test_settings_that_did_not_exist_when_a_snapshot_was_saved_had_their_default
     with pytest.raises(ValueError, match=r"algo\.normalize_reward: False in the snapshot, True now\. To"):
         checkpoint.check_settings(saved, unstarted(PPO(normalize_reward=True)), "params.pkl")
     del saved["sampler"]["batch_T"]
-    with pytest.raises(ValueError, match=r"sampler\.batch_T: None in the snapshot"):
+    with pytest.raises(ValueError, match=r"sampler\.batch_T: not given in the snapshot, 2 now"):
         checkpoint.check_settings(saved, unstarted(PPO()), "params.pkl")
 
 
@@ -327,6 +331,29 @@ def test_a_run_can_be_resumed_with_the_algorithm_whose_target_entropy_it_has_com
         runner().train()
     assert algo.target_entropy == -1
     checkpoint.check_settings(saved, runner(), "params.pkl")
+
+
+@pytest.mark.parametrize("runner", [MinibatchRl, SyncRl, AsyncRl])
+def test_what_cannot_be_resumed_is_refused_before_environments_are_made_and_processes_start(runner, tmp_path, monkeypatch):
+    def unmade():
+        raise AssertionError("an environment was made")
+
+    def unstarted_pool(*args, **kwargs):
+        raise AssertionError("processes were started")
+
+    directory = ended_run(tmp_path / "a")
+    for module in (async_rl, sync_rl):
+        monkeypatch.setattr(module, "WorkerPool", unstarted_pool)
+    one = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
+    SamplerCls = AsyncSerialSampler if runner is AsyncRl else SerialSampler
+    for path, error, message in [
+        (directory, ValueError, "is of a run with other settings, .* sampler.env_kwargs.id: 'CartPole-v1' in the snapshot, not given now"),
+        (tmp_path / "nothing", FileNotFoundError, "does not exist"),
+    ]:
+        parts = dict(algo=DQN(), agent=MlpDqnAgent(), sampler=SamplerCls(unmade, {}, batch_T=4, batch_B=2))
+        affinity = [one, one] if runner is SyncRl else one
+        with pytest.raises(error, match=message):
+            runner(**parts, n_steps=64, log_interval_steps=32, seed=3, affinity=affinity, resume_from=path).train()
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -119,6 +119,23 @@ class PPO(OnPolicyAlgorithm):
         super().__init__(**settings)
         self._ratio_clip = ratio_clip  # At the start of the run.
 
+    def check_parts(self, agent: Any, batch_spec: BatchSpec | None) -> None:
+        """Extend the base class: no minibatch may be empty. (A user's class may determine its settings later.)"""
+        super().check_parts(agent, batch_spec)
+        if batch_spec is not None and self.trains_by("initialize"):
+            self._check_minibatches(agent, batch_spec)
+
+    def _check_minibatches(self, agent: Any, batch_spec: BatchSpec) -> tuple[int, str]:
+        """Return how many items the minibatches of a batch share out, and what these are."""
+        T, B = batch_spec
+        n, unit = (B, "environments") if agent.recurrent else (T * B, "steps")
+        if n < self.minibatches:
+            raise ValueError(
+                f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
+                f"{': a recurrent agent trains on whole sequences' if agent.recurrent else ''}."
+            )
+        return n, unit
+
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Also check the size of minibatches.
 
@@ -131,12 +148,7 @@ class PPO(OnPolicyAlgorithm):
         follows = has_own_loop and (self.linear_lr_schedule or self.lr_schedule is not None) and self.lr_schedule != "adaptive"
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate_factor) if follows else None
         T, B = self.batch_spec
-        n, unit = (B, "environments") if self.agent.recurrent else (T * B, "steps")
-        if n < self.minibatches:
-            raise ValueError(
-                f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
-                f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
-            )
+        n, unit = self._check_minibatches(self.agent, self.batch_spec)
         # If the sampler waits with resets, the number of valid steps differs from batch to batch.
         size = n // self.minibatches
         if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):

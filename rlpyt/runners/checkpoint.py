@@ -331,10 +331,12 @@ class Saver:
     Attributes:
         was_due: whether any snapshot was due so far.
         is_saved: whether the newest snapshot that was due is safe on the disk.
+        saved_itr: the iteration of the newest snapshot that is safe on the disk; None before the first one.
     """
 
     def __init__(self) -> None:
         self.was_due = self.is_saved = False
+        self.saved_itr: int | None = None
         self._replay_files: ReplayFiles | None = None
         self._writing: Future | None = None
 
@@ -380,6 +382,7 @@ class Saver:
     def _write(self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, how: dict[str, Any]) -> None:
         if part is None or part.try_to_write():
             self.is_saved = snapshots.save_itr_params(itr, snapshot, **how)
+            self.saved_itr = itr if self.is_saved else self.saved_itr
             self.delete_old_replay()
 
     def save_own(self, state: dict[str, Any], replay: Any, directory: str, rank: int) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ from rlpyt.runners.digests import Digests, is_digested
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm, CompletedSampler, Part, Snapshots
 from rlpyt.runners.record import record_choices, record_resumed, record_run
-from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
+from rlpyt.runners.screen import tell_ended_at_once, tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.samplers.workers import default_start_method
 from rlpyt.types import BatchSpec, infos_from_plain, plain_infos
 from rlpyt.utils import choices
@@ -464,12 +464,18 @@ class MinibatchRlBase(BaseRunner):
     def _interruptible(self) -> Interrupt:
         """Return the context in which Ctrl-C and SIGTERM end the run in good order: the active one, or a new one."""
         if self._interrupt is None or not self._interrupt.is_active:
-            self._interrupt = Interrupt(self._on_signal, hurry=HURRY)
+            self._interrupt = Interrupt(self._on_signal, hurry=HURRY, on_second=self._say_what_is_left)
         return self._interrupt
 
     def _on_signal(self) -> None:
         """Stop an evaluation. A signal handler calls this at any time of the run."""
         CompletedSampler(self.sampler).stop_evaluation()
+
+    def _say_what_is_left(self) -> None:
+        """Log which snapshot a run leaves that a second signal has ended, and show the next commands."""
+        if self.rank == 0:
+            with logger.verbosity(self.verbose):
+                tell_ended_at_once(self)
 
     def _is_told(self, interrupt: Interrupt) -> bool:
         """Return whether a signal told the run to end."""

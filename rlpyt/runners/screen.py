@@ -95,6 +95,21 @@ def _compact(value: Any) -> str:
     return f"[{' '.join(str(first) if first == last else f'{first}-{last}' for first, last in ends)}]"
 
 
+def tell_ended_at_once(runner: Any) -> None:
+    """Log which snapshot is the last one of a run that has been ended without another, and show the next commands.
+
+    Args:
+        runner: a runner that may not have begun to train.
+    """
+    saver, directory = runner.saver, runner.snapshots.get_snapshot_dir()
+    if saver.saved_itr is None or directory is None:
+        logger.log("Ended at once. This training has saved no snapshot.", level=0)
+        return
+    left = f"Ended at once. The last snapshot is of iteration {saver.saved_itr}"
+    logger.log(f"{left}, in {printable(directory)}. What came after it is lost.", level=0)
+    tell_next(runner)
+
+
 def tell_next(runner: Any) -> None:
     """Show the commands that use the files of a run, if it has saved a snapshot. Commands that would not work are left out.
 

@@ -48,6 +48,7 @@ class Interrupt:
         signals: numbers of the signals.
         hurry: seconds after the second signal until this process ends at once; None for no such limit.
         may_repeat: whether a second signal is obeyed; False ignores it, for a process whose parent decides.
+        on_second: called, with `hurry`, when a second signal has ended the run and the place where it was is shown, to say what is left.
 
     Attributes:
         signal: number of the signal received, or None.
@@ -60,12 +61,14 @@ class Interrupt:
         signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
         hurry: float | None = None,
         may_repeat: bool = True,
+        on_second: Callable[[], None] = lambda: None,
     ) -> None:
         self.on_first = on_first
         self.says = says
         self.signals = signals
         self.hurry = hurry
         self.may_repeat = may_repeat
+        self.on_second = on_second
         self.signal: int | None = None
         self._previous: dict[int, Any] = {}
         self._depth = 0
@@ -95,6 +98,7 @@ class Interrupt:
             if isinstance(error, KeyboardInterrupt):
                 with suppress(Exception):  # The same signal may have ended the reader of a pipe.
                     traceback.print_exception(error)
+                    self.on_second()
             raise self.ended() from None
         if isinstance(error, SystemExit) and self.signal is not None and error.code == self.exit_code:
             raise self.ended() from None
@@ -208,10 +212,16 @@ class Interrupt:
     def _end_soon(self) -> None:
         time.sleep(self.hurry or 0)
         if self._depth > 0:
-            flushing = threading.Thread(target=flush_output, daemon=True)  # A flush may block, e.g. if nobody reads the pipe.
-            flushing.start()
-            flushing.join(0.2)
+            # In a thread: the main thread may hold the lock of the log, and a flush may block, e.g. if nobody reads the pipe.
+            saying = threading.Thread(target=self._say_last_words, daemon=True)
+            saying.start()
+            saying.join(0.2)
             os._exit(self.exit_code)
+
+    def _say_last_words(self) -> None:
+        with suppress(Exception):
+            self.on_second()
+        flush_output()
 
 
 def _is_interactive() -> bool:

@@ -16,6 +16,7 @@ from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.runners import minibatch_rl
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -114,6 +115,27 @@ def test_a_session_goes_on_after_ctrl_c_in_a_run(number, ended, tmp_path, monkey
         runner.train()
     assert torch.load(f"{run_dir}/params.pkl", weights_only=True)["cum_steps"] == 100
     assert "finishing this iteration" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("told_in, left", [(2, "This training has saved no snapshot."), (7, "The last snapshot is of iteration 4, in {}.")])
+def test_a_run_that_a_second_signal_ends_says_which_snapshot_is_the_last_one(told_in, left, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(interrupts, "PATIENCE", 60)  # However slow this machine is.
+    monkeypatch.setattr(minibatch_rl, "HURRY", 60)
+    runner = build(SerialSampler, tmp_path / "never", n_steps=400, verbose=0)
+    runner.sampler.env_kwargs = dict(fail_in="nothing")
+    obtain = runner.sampler.obtain_samples
+
+    def told_twice(itr):
+        for _ in range(2 * (itr == told_in)):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.4)  # What comes sooner is the same Ctrl-C.
+        return obtain(itr)
+
+    monkeypatch.setattr(runner.sampler, "obtain_samples", told_twice)
+    with logger_context(str(tmp_path), 0, "test") as run_dir, pytest.raises(SystemExit) as end:
+        runner.train()
+    said, where = capsys.readouterr()
+    assert end.value.code == 130 and "in told_twice" in where and f"Ended at once. {left.format(run_dir)}" in said, said
 
 
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])

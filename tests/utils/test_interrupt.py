@@ -126,18 +126,24 @@ def test_within_itself_it_is_the_same():
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_second_one_ends_a_run_with_the_exit_code_of_the_first_and_shows_where_it_was(number, code, capsys):
-    with pytest.raises(SystemExit) as end, Interrupt(lambda: None, says=None, hurry=30):
+    with pytest.raises(SystemExit) as end, Interrupt(lambda: None, says=None, hurry=30, on_second=lambda: print("what is left")):
         press(number)
         press(number, after=0.6)
         time.sleep(60)
-    assert end.value.code == code and "time.sleep(60)" in capsys.readouterr().err
+    said, where = capsys.readouterr()
+    assert end.value.code == code and "time.sleep(60)" in where and said == "what is left\n"
 
 
-def test_a_run_that_does_not_end_then_is_ended():
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_run_that_does_not_end_then_is_ended(blocks, tmp_path):
+    def say():
+        (tmp_path / "said").touch()
+        time.sleep(60 * blocks)  # As if the main thread held the lock of the log.
+
     pid = os.fork()
     if pid == 0:
         try:
-            with Interrupt(lambda: None, says=None, hurry=0.5):
+            with Interrupt(lambda: None, says=None, hurry=0.5, on_second=say):
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(0.4)
                 try:
@@ -147,7 +153,7 @@ def test_a_run_that_does_not_end_then_is_ended():
                     time.sleep(60)
         finally:
             os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143 and (tmp_path / "said").exists()
 
 
 def test_a_session_goes_on_after_a_second_ctrl_c(monkeypatch, capsys):

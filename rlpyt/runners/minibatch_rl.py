@@ -68,6 +68,7 @@ OF_RUNNERS = dict(
     verbose=logger.VERBOSE._replace(optional=True),
     calibrate=choices.CALIBRATE._replace(optional=True),
 )
+_MUCH_MORE = 1.05  # times n_steps, above which the log says why a run takes that many steps
 
 
 class MinibatchRlBase(BaseRunner):
@@ -357,9 +358,14 @@ class MinibatchRlBase(BaseRunner):
                 f"log_interval_steps={int(self.log_interval_steps):,} is more than n_steps={int(self.n_steps):,}, which is rounded up to "
                 f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
             )
+            is_explained = True
+        else:
+            is_explained = self.n_itr * self.itr_batch_size <= _MUCH_MORE * self.n_steps
+        interval = f"whole logging intervals of {self.log_interval_itrs * self.itr_batch_size:,} steps"
+        why = "" if is_explained else f" (n_steps={int(self.n_steps):,} rounded up to {interval})"
         logger.log(
             f"Running {self.n_itr:,} iterations of {plural(self.itr_batch_size, 'environment step')}, "
-            f"{self.n_itr * self.itr_batch_size:,} in all, with a row of the log after every {self.log_interval_itrs:,}."
+            f"{self.n_itr * self.itr_batch_size:,} in all{why}, with a row of the log after every {self.log_interval_itrs:,}."
         )
         return self.n_itr
 

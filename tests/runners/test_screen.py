@@ -71,6 +71,12 @@ def test_a_run_tells_its_settings_once(tmp_path, capsys):
     assert sum("seed 7" in line for line in said) == 1
 
 
+@pytest.mark.parametrize("n_steps, why", [(290, ""), (250, " (n_steps=250 rounded up to whole logging intervals of 100 steps)")])
+def test_a_run_that_takes_more_steps_than_it_was_given_says_why(n_steps, why, capsys):
+    build(n_steps=n_steps).train()
+    assert f"Running 15 iterations of 20 environment steps, 300 in all{why}, with a row" in capsys.readouterr().out
+
+
 def test_a_run_that_was_interrupted_and_begins_anew_says_how_it_would_go_on(tmp_path, capsys, monkeypatch):
     run_dir = train(build(), tmp_path / "before")
     monkeypatch.setenv("RLPYT_RESUME_FROM", run_dir)

@@ -53,7 +53,7 @@ from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.text import CompletedStream, encodable, notes_of, said, traceback_of
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
-HANG_WARNING = 60.0  # seconds of silence after which the master warns
+HANG_WARNING = 30.0  # seconds of silence after which the master warns, and between its warnings
 STOP_GRACE = 5.0  # seconds a worker has to close its environments
 FAILURE_GRACE = 1.0  # seconds, where the run ends because of a failure
 _STACK_BYTES = 64 * 1024
@@ -269,7 +269,7 @@ class WorkerPool:
         worker_kwargs: one dictionary of arguments per worker.
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
         start_method: "fork", "spawn" or "forkserver"; None is fork where the system has it by default.
-        timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
+        timeout: seconds without a sign of life after which a worker counts as hung; None warns every half minute instead.
         progress: array ``[n_workers]`` in shared memory. Each worker counts up its entry as a sign of life, so that a long task is not
             taken for a hang. An odd number says that the worker is inside its environments.
         on_failure: called before a failure ends the workers, to release workers that wait for something else than a command.
@@ -594,7 +594,7 @@ def _explaining_start(name: str, start_method: str) -> Iterator[None]:
 
 
 class _Patience:
-    """Measures, during one wait, how long `pool`'s workers are silent: warns every minute, gives up after the pool's timeout."""
+    """Measures, during one wait, how long `pool`'s workers are silent: warns every half minute, gives up after the pool's timeout."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool

@@ -239,7 +239,7 @@ class ActorPool:
         worker_kwargs: arguments of each actor.
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
         options: Ray's options of the actors: resources such as `num_cpus`, and placement.
-        timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
+        timeout: seconds without a sign of life after which a worker counts as hung; None warns every half minute instead.
         max_restarts: total number of lost actors that are replaced.
         recovery: function of a lost actor's number, and of the calls that its replacement repeats, in order. It returns name and argument
             of the first command of the replacement.

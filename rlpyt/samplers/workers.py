@@ -64,6 +64,10 @@ _SHOWS_STACKS = hasattr(faulthandler, "register")  # Not on Windows.
 
 
 _UNGUARDED = 'A new process imports the script, which must not start a run then: put what it does below `if __name__ == "__main__":`.'
+_WITHOUT_FILE = (
+    "A new process imports the script, which must be in a file for that: run `python train.py`, not `python -` or a session. "
+    "start_method='fork' needs no file."
+)
 
 
 class WorkerError(RuntimeError):
@@ -306,7 +310,7 @@ class WorkerPool:
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
         context: Any = multiprocessing.get_context(start_method or default_start_method())
-        forks = context.get_start_method() == "fork"
+        forks = self._forks = context.get_start_method() == "fork"
         is_child = context.get_start_method() != "forkserver"
         # The system takes the end of the thread that starts a process for that of its parent.
         dies_with_parent = not is_child or threading.current_thread() is threading.main_thread()
@@ -557,6 +561,8 @@ class WorkerPool:
         message = message[0].upper() + message[1:]
         if code == IMPORTS_MAIN:
             message += f" {_UNGUARDED}"
+        if code == 1 and self.doing == "starting" and not self._forks and not _script_is_in_a_file():
+            message += f" {_WITHOUT_FILE}"
         if code == -signal.SIGKILL:
             message += " If nobody killed it, the system may have run out of memory."
         return message
@@ -574,6 +580,11 @@ class WorkerPool:
             lines.append(f"{self.names[rank]}, pid {self.processes[rank].pid}, is at\n{stack}")
         self.kill()
         raise WorkerError("\n".join(lines))
+
+
+def _script_is_in_a_file() -> bool:
+    """Return whether new processes can import the program's main script: that of `python -` is said to be in a file called <stdin>."""
+    return os.path.exists(getattr(sys.modules["__main__"], "__file__", None) or "")
 
 
 @contextmanager

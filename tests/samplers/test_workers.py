@@ -777,3 +777,12 @@ def test_a_script_without_main_guard_is_told_so_in_the_last_line_and_is_run_once
     assert result.stderr.splitlines()[-1].endswith('put what it does below `if __name__ == "__main__":`.')
     if log == "with a log":
         assert [file.name for file in tmp_path.glob("log/*/*.log")] == ["debug.log"]  # None that was moved aside for another.
+
+
+@processes
+@pytest.mark.timeout(200)
+def test_a_script_that_is_in_no_file_is_told_so_where_new_processes_would_import_it(tmp_path):
+    script = UNGUARDED.replace('if sys.argv[2] == "with a log":', 'if __name__ != "__main__":\n    pass\nelif sys.argv[2] == "with a log":')
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(TESTS), *sys.path]))
+    result = subprocess.run([sys.executable, "-", "spawn", "without"], input=script, capture_output=True, text=True, timeout=180, env=env)
+    assert result.returncode == 1 and "run `python train.py`, not `python -` or a session" in result.stderr.splitlines()[-1], result.stderr

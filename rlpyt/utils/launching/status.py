@@ -54,6 +54,7 @@ _TAIL = 64 * 1024  # bytes at the end of a file that are read for its last lines
 _MAX_LINES, _MAX_LINE = 200, 1000  # lines kept of a run's output, and characters of each line
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]*(:( .*)?)?$")  # "ValueError: what went wrong", or a name alone
+_PLACE = re.compile(r"This was (in|when) ")  # How notes begin that `rlpyt.samplers.workers.describe_failure` gets.
 
 
 @dataclass(frozen=True)
@@ -295,15 +296,18 @@ def _state_by_log(run_dir: Path) -> str:
 def error_in(lines: Iterable[str]) -> str | None:
     """Return the exception of the last traceback, in its first line that is not indented; without one, the last line; or None.
 
+    If one of its further lines says where it was raised, such as "This was in environment 2, ...", that follows.
     The lines of a traceback may have a prefix like "[rank0]: ". Tracebacks of exceptions that Python ignores do not count.
     """
     lines = [line.rstrip() for line in lines if line.strip()]
-    error, prefix = None, None
+    error, prefix, of_error = None, None, None  # of_error: the prefix of the error's further lines, until its place is found.
     for before, line in zip(["", *lines], lines):
         if _TRACEBACK in line:
-            prefix = None if before.startswith("Exception ignored") else line.partition(_TRACEBACK)[0]
+            prefix, of_error = None if before.startswith("Exception ignored") else line.partition(_TRACEBACK)[0], None
         elif prefix is not None and _EXCEPTION.match(line.removeprefix(prefix)):
-            error, prefix = line.removeprefix(prefix), None
+            error, prefix, of_error = line.removeprefix(prefix), None, prefix
+        elif of_error is not None and _PLACE.match(line.removeprefix(of_error)):
+            error, of_error = f"{error} {line.removeprefix(of_error)}", None
     return error or (lines[-1].strip() if lines else None)
 
 

@@ -107,7 +107,8 @@ def logger_context(
     The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Of the
     processes that torchrun started, the first one writes; the others log nothing.
 
-    At the end of the block, the previous log is restored. An exception is written to debug.log, and so is a normal end, by which a launcher
+    At the end of the block, the previous log is restored. Python's warnings that are shown in the block are also written to debug.log. An
+    exception is written to debug.log, and so is a normal end, by which a launcher
     recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its own files.
 
     Args:
@@ -200,7 +201,8 @@ def run_context(
         logger.push_prefix(f"{printable(title)} ")
         logger.log(f"Logging to {printable(run_dir)}")
         try:
-            yield run_dir
+            with logger.keeping_warnings():
+                yield run_dir
         except BaseException as error:
             if not isinstance(error, SystemExit) or error.code not in (None, 0, *EXITS_BY_SIGNAL):
                 logger.write_text(traceback_of(error))

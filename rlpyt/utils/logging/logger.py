@@ -16,6 +16,7 @@ snapshots, with a warning, but never ends the training run.
 
 import json
 import os
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class _State:
     log_tabular_only: bool = False
     verbose: int = 1
     disable_prefix: bool = False
+    keeps_warnings: bool = False  # whether `keeping_warnings` is active
     iteration: int = 0
     prefixes: list[str] = field(default_factory=list)
     tabular_prefixes: list[str] = field(default_factory=list)
@@ -81,6 +83,7 @@ class _State:
             log_tabular_only=self.log_tabular_only,
             verbose=self.verbose,
             disable_prefix=self.disable_prefix,
+            keeps_warnings=self.keeps_warnings,
             prefixes=list(self.prefixes),
             tabular_prefixes=list(self.tabular_prefixes),
             keep=ByIteration(gap=self.keep.gap),
@@ -262,6 +265,34 @@ def write_text(text: str) -> None:
     """Append `text` to the text outputs, without printing it."""
     for path in _state.text_outputs:
         try_to_write(path, lambda path=path: _append_line(path, text))
+
+
+@contextmanager
+def keeping_warnings() -> Iterator[None]:
+    """Within this context, `write_text` the warnings of Python that are shown, which are shown as before.
+
+    Warnings that `warnings.catch_warnings` records are not shown. Within itself, the context changes nothing: the warnings of the inner
+    run are written to its log.
+    """
+    if _state.keeps_warnings:
+        yield
+        return
+    before, is_open = warnings.showwarning, True
+
+    def show_and_keep(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
+        before(message, category, filename, lineno, file, line)
+        if is_open and file is None:  # Afterwards, another function that took its place may still call it.
+            write_text(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"))
+
+    state = _state
+    state.keeps_warnings = True
+    setattr(warnings, "showwarning", show_and_keep)  # For mypy, a function is not a variable.  # noqa: B010
+    try:
+        yield
+    finally:
+        is_open = state.keeps_warnings = False
+        if warnings.showwarning is show_and_keep:
+            setattr(warnings, "showwarning", before)  # noqa: B010
 
 
 def _append_line(path: str, text: str) -> None:

@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import warnings
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -398,3 +400,48 @@ def test_names_are_shown_escaped_in_the_lines_of_a_log(tmp_path, capsys):
         logger.log("hello")
     out = capsys.readouterr().out
     assert "\x1b" not in out and r"d\x1b[2J/run_a\x1b[2J" in out and r"n\x1b[2J_a\x1b[2J hello" in out
+
+
+def test_warnings_that_are_shown_are_in_the_log_of_the_run_too(tmp_path, capsys):
+    shown = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = before = lambda message, *args: shown.append(str(message))
+        with logger_context(str(tmp_path), 0, "outer"):
+            warnings.warn("of the outer run", stacklevel=1)
+            with pytest.warns(UserWarning, match="expected"):
+                warnings.warn("expected", stacklevel=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.warn("ignored", stacklevel=1)
+            with logger_context(str(tmp_path), 1, "inner"):
+                thread = threading.Thread(target=lambda: warnings.warn("of the inner run", stacklevel=1))
+                thread.start()
+                thread.join()
+            warnings.warn("of the outer run again", stacklevel=1)
+        assert warnings.showwarning is before
+        warnings.warn("after both", stacklevel=1)
+    assert shown == ["of the outer run", "of the inner run", "of the outer run again", "after both"]
+    outer, inner = ((tmp_path / f"run_{i}" / "debug.log").read_text() for i in range(2))
+    assert outer.count("test_context.py") == 2 and outer.count("UserWarning: of the outer run") == 2 and "again" in outer
+    assert inner.count("UserWarning: of the inner run") == 1 and inner.splitlines()[-1] == outer.splitlines()[-1] == "Run complete."
+    assert "expected" not in outer and "ignored" not in outer and "after both" not in outer + inner
+
+
+def test_who_takes_the_place_of_what_shows_warnings_keeps_it(tmp_path):
+    shown = []
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        with logger_context(str(tmp_path), 0, "test") as run_dir:
+            before = warnings.showwarning
+
+            def replacement(*args):
+                shown.append(str(args[0]))
+                before(*args)
+
+            warnings.showwarning = replacement
+            warnings.warn("inside", stacklevel=1)
+        assert warnings.showwarning is replacement
+        warnings.warn("outside", stacklevel=1)
+    text = Path(run_dir, "debug.log").read_text()
+    assert shown == ["inside", "outside"] and "UserWarning: inside" in text and "outside" not in text

@@ -70,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
                 "trained. Let the script make algorithm and environment as before, and call trainer.setup(...), "
                 f"trainer.restore({str(run_dir)!r}) and trainer.resume()."
             )
-        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
+        from rlpyt.runners.snapshots import runs_in
+
+        runs = f" It has {', '.join(path.name for path in runs_in(run_dir)[:3])}: give one of these." if runs_in(run_dir) else ""
+        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.{runs}")
 
     from rlpyt.experiments.opening import OpenedRun
     from rlpyt.runners.checkpoint import check_settings, run_in

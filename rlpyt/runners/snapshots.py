@@ -231,6 +231,8 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
         advice = "give the directory of a run (run_<ID>), or a snapshot file"
         if (path / "params.json").exists():
             advice = "the run has ended before its first one; start it again"
+        elif runs := runs_in(path):
+            advice = f"give the directory of a run in it, {' or '.join(map(str, runs[:3]))}{' or others' * (len(runs) > 3)}"
         raise FileNotFoundError(f"There is no snapshot in {path}: {advice}.")
     problems = []
     for file in files:
@@ -241,8 +243,14 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
             return file, snapshot
         except ValueError as error:
             problems.append(str(error))
-            logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
-    raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
+            if file != files[-1]:
+                logger.warn(printable(f"{error} Trying the one before it."))
+    raise ValueError(problems[0] if path.is_file() else f"No snapshot in {path} is readable. {' '.join(problems)}")
+
+
+def runs_in(directory: Path) -> list[Path]:
+    """Return the directories of runs, run_<ID>, that are in this one."""
+    return sorted(path for path in directory.glob("run_*") if path.is_dir())
 
 
 def newest_first(path: Any) -> tuple[Path, list[Path]]:

@@ -227,10 +227,13 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(trained, tmp_path, rlpyt
     for file in other.glob("*.pkl"):
         file.write_bytes(b"PK damaged")
     torch.save(dict(a=1), tmp_path / "other.pkl")
+    (tmp_path / "no_snapshot.zip").write_bytes(b"PK")
+    assert rlpyt("eval", tmp_path / "no_snapshot.zip")[2].count("no_snapshot.zip") == 1
     for args, message in [
         ([tmp_path / "nowhere"], "nowhere does not exist"),
-        ([tmp_path], "There is no snapshot in"),
+        ([tmp_path], f"There is no snapshot in {tmp_path}: give the directory of a run in it, {other}."),
         ([other], "No snapshot in"),
+        ([tmp_path / "no_snapshot.zip"], "is not a readable snapshot: it is damaged or incomplete, or another kind of file."),
         ([tmp_path / "other.pkl"], "other.pkl is not the snapshot of a run"),
         ([run_dir, "--episodes", "0"], "must be an integer of at least 1"),
         ([run_dir, "--out", "a.txt"], "a.txt must end with .csv or .json"),

@@ -174,6 +174,7 @@ def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, t
     [
         (["run_0", "--stop_return", "nan"], "stop_return=nan is not possible; it must be a finite number"),
         (["run_0", "--stop_return", "much"], "much must be a number, or none"),
+        ([""], "launched. It has run_0: give one of these."),
         ([""], "must be the directory of a run, called run_<ID>"),
         (["run_1"], "There is no directory"),
         (["run_0", "--n_steps", "nan"], "--n_steps nan must be a finite number"),

@@ -84,6 +84,8 @@ def test_of_a_damaged_snapshot_the_one_before_is_taken(tmp_path, capsys):
     (tmp_path / "params.pkl").write_bytes(data[: len(data) // 2])
     assert snapshotter.load(tmp_path)["itr"] == 3
     assert "params.pkl is not a readable snapshot" in capsys.readouterr().out
+    assert load_snapshot(tmp_path)[1]["itr"] == 3
+    assert "damaged or incomplete, or another kind of file. Trying the one before it." in capsys.readouterr().out
     (tmp_path / "params_previous.pkl").unlink()
     with pytest.raises(ValueError, match="No snapshot in .* is readable"):
         snapshotter.load(tmp_path)

@@ -18,7 +18,7 @@ import torch
 
 from rlpyt.utils.misc import atomic_link, atomic_write
 from rlpyt.utils.plain import check_form, shown
-from rlpyt.utils.text import notes_of, said
+from rlpyt.utils.text import notes_of, said, sentence
 
 _SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 _CONTAINERS = {dict, OrderedDict, list, tuple, set}
@@ -144,7 +144,7 @@ def read_snapshot(file: Path) -> dict[str, Any]:
         _check_contents(snapshot)
         return snapshot
     except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+        raise _unreadable(file, error) from error
 
 
 def _check_contents(snapshot: Any) -> None:
@@ -191,7 +191,7 @@ def check_archive(file: Path) -> None:
     Compressed or overlapping entries are refused, too, so that the contents are no larger than the file.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
+        with _opened(file) as archive:
             entries = archive.infolist()
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
                 raise zipfile.BadZipFile("it is compressed, which snapshots are not")
@@ -203,4 +203,15 @@ def check_archive(file: Path) -> None:
     except FileNotFoundError as error:
         raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
     except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+        raise _unreadable(file, error) from error
+
+
+def _opened(file: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except zipfile.BadZipFile:  # Its message is about zip files, of which users need not know.
+        raise zipfile.BadZipFile("it is damaged or incomplete, or another kind of file") from None
+
+
+def _unreadable(file: Path, error: Exception) -> ValueError:
+    return ValueError(f"{file} is not a readable snapshot: {sentence(said(error))}")

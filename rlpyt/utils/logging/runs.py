@@ -198,13 +198,15 @@ def flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def read_columns(progress_file: Any) -> dict[str, list[float]]:
-    """Return the columns of a progress.csv as floats, with NaN for text that is no number.
+    """Return the columns of a progress.csv, or of that in the directory of a run, as floats, with NaN for text that is no number.
 
     A last line without its end is left out: a run may be writing it, and of a number the first digits may be there.
 
     Raises:
         ValueError: the file is not CSV.
     """
+    if os.path.isdir(progress_file):
+        progress_file = os.path.join(progress_file, "progress.csv")
     with open(progress_file, newline="", encoding="utf-8", errors="backslashreplace") as file:
         try:
             header, *rows = list(csv.reader(io.StringIO(file.read().rpartition("\n")[0], newline=""))) or [[]]

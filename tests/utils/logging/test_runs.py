@@ -96,6 +96,7 @@ def test_damaged_parameters_are_an_error_that_names_the_file(tmp_path, text):
 def test_rows_that_are_not_complete_are_nan_to_the_end(tmp_path):
     (tmp_path / "progress.csv").write_text("a,b\n1,2\n3,x\n4\n")
     columns = read_columns(tmp_path / "progress.csv")
+    assert set(read_columns(str(tmp_path))) == set(read_columns(tmp_path)) == {"a", "b"}  # The directory of the run will do.
     assert columns["a"] == [1, 3, 4] and columns["b"][0] == 2 and all(map(math.isnan, columns["b"][1:]))
 
 

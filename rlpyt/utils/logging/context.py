@@ -107,9 +107,9 @@ def logger_context(
     The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Of the
     processes that torchrun started, the first one writes; the others log nothing.
 
-    At the end of the block, the previous log is restored. Python's warnings that are shown in the block are also written to debug.log. An
-    exception is written to debug.log, and so is a normal end, by which a launcher
-    recognizes a finished run. Contexts may follow one another and nest: the inner run writes only to its own files.
+    At the end of the block, the previous log is restored. Python's warnings that are shown in the block are also written to debug.log.
+    So are an exception and a normal end, by which a launcher recognizes a finished run. Contexts may follow one another and nest: the inner
+    run writes only to its own files.
 
     Args:
         log_params: the configuration; values that JSON cannot hold are written as the names of their types. The key "rlpyt" is left out:

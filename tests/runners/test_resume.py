@@ -254,7 +254,7 @@ def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys)
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory)
     assert resumed.first_itr == 18
     assert "not a readable snapshot" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="No snapshot in .* is readable"):
+    with pytest.raises(ValueError, match="params.pkl is not a readable snapshot"):
         run("dqn", tmp_path / "c", False, resume_from=file)
 
 

@@ -242,6 +242,7 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(trained, tmp_path, rlpyt
         assert code == 2 and message in err, args
 
 
+@full
 def test_a_snapshot_of_another_agent_is_refused(trained, tmp_path, rlpyt):
     run_dir = tmp_path / "run_0"
     shutil.copytree(trained("cartpole", "ppo"), run_dir)

@@ -176,6 +176,7 @@ def test_a_replay_buffer_that_was_not_saved_is_named_if_it_differs(save_replay, 
         assert LOST not in rlpyt("verify", run_dir, "--rows", "2")[1], "of a row before it"
 
 
+@full
 def test_that_a_run_was_made_longer_is_named_if_it_differs(trained, tmp_path, rlpyt):
     run_dir = Path(shutil.copytree(trained("cartpole", "ppo", DIGEST, "algo.linear_lr_schedule=True"), tmp_path / "run_0"))
     assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0

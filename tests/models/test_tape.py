@@ -249,6 +249,7 @@ def test_what_is_computed_outside_of_torch_is_found_out(Model):
     assert calls_of(Model(), 8) == 8 + 2  # The attempt to record it, and the comparison.
 
 
+@full
 def test_compiled_models_are_not_recorded():
     compiled = []
 

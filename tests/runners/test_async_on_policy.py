@@ -71,6 +71,7 @@ def test_every_batch_is_trained_on_once_in_order_and_nothing_overwrites_it(sampl
     assert column(table, "SamplerIteration") == column(table, "Iteration") == [9, 19, 29, 39]
 
 
+@full
 @pytest.mark.parametrize(
     "sampler, AlgoCls",
     thinned([*((name, Impala) for name in SAMPLERS), ("cpu", Appo), ("alternating", Appo)], quick=[("cpu", Appo)]),

@@ -233,6 +233,7 @@ ALGORITHMS = {
 }
 
 
+@full
 @pytest.mark.parametrize("name", thinned(list(ALGORITHMS), quick=["discrete sac"]))
 def test_algorithms_with_ensembles_quantiles_or_memory_train(name, tmp_path):
     agent, algo = ALGORITHMS[name]()
@@ -363,6 +364,7 @@ def test_a_run_that_ends_while_sampling_waits_for_training_wakes_it(way, n_sampl
     assert steps == (runner.n_copied * T * B if way == "signal" else 200)
 
 
+@full
 def test_a_resumed_run_keeps_to_the_replay_ratio(tmp_path):
     train(slow_training(save_replay=True), tmp_path, snapshot_mode="last")
     resumed = slow_training(save_replay=True, n_steps=800, resume_from=tmp_path / "run_0")
@@ -388,6 +390,7 @@ def test_a_run_that_lagged_behind_the_ratio_keeps_to_it_from_where_it_is_resumed
     assert 0 <= 10 * 5 - (resumed.algo.update_counter - n_updates) <= 10
 
 
+@full
 def test_a_run_resumed_without_its_replay_buffer_samples_again_before_it_trains(tmp_path):
     """Here an update needs the steps of one batch, so there is nothing that keeps it from training but the empty buffer."""
 

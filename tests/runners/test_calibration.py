@@ -150,6 +150,7 @@ class Stopping(MinibatchRl):
         super().run_iteration(itr)
 
 
+@full
 def test_a_resumed_run_keeps_the_choices_of_its_snapshot(tmp_path, monkeypatch):
     answering(monkeypatch, -1)
     whole = trained(tmp_path / "whole", build())
@@ -356,6 +357,7 @@ def test_later_runs_in_a_process_do_not_have_the_threads_of_earlier_ones(monkeyp
         assert set_to[-1] == 2
 
 
+@full
 def test_a_resumed_run_has_the_threads_of_its_snapshot_unless_the_user_says_others(monkeypatch, tmp_path):
     answering(monkeypatch, -1)
     with torch_with(2, monkeypatch) as set_to:

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 import torch
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -311,6 +311,7 @@ def test_asynchronous_runs_are_refused_because_they_do_not_repeat():
         AsyncRl(algo=DQN(), agent=MlpDqnAgent(), sampler=sampler, n_steps=100, digest=True)
 
 
+@full
 @processes
 @pytest.mark.timeout(120)
 def test_of_several_processes_the_first_one_records(tmp_path):

@@ -314,6 +314,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
 
 
+@full
 def test_the_command_line_resumes_a_run_with_the_data_set_of_its_script(cartpole, tmp_path):
     from rlpyt.cli import main
 

@@ -223,6 +223,7 @@ def ended_run(tmp_path):
     return tmp_path / "run_0"
 
 
+@full
 def test_a_run_that_is_resumed_for_fewer_steps_than_it_has_taken_says_that_nothing_was_left_to_do(tmp_path):
     log_dir = tmp_path / "exp"
     directory = ended_run(log_dir)
@@ -605,6 +606,7 @@ def test_what_would_have_to_be_executed_is_refused(tmp_path, monkeypatch):
     assert not MARKER.exists()
 
 
+@full
 def test_what_does_not_follow_in_the_replay_is_cut(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(columns, "get_state", lambda env: None)
     directory = run_dir(tmp_path / "a")

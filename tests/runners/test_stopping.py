@@ -175,6 +175,7 @@ def test_with_another_stop_return_a_solved_run_goes_on_until_that_is_reached(sto
     assert len(rows(run_dir)) == n_rows
 
 
+@full
 def test_a_runner_that_trains_anew_does_not_stop_because_it_did_before(tmp_path):
     runner = build(stop_return=55)
     train(runner, tmp_path / "a")

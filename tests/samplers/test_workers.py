@@ -112,6 +112,7 @@ class Killer(threading.Thread):
         victim.kill()
 
 
+@full
 @every_sampler
 @pytest.mark.parametrize("start_method, within", [("fork", 0.1), pytest.param("spawn", 0.8, marks=full)])
 def test_a_worker_killed_at_any_moment_from_its_start_on_is_named(kind, start_method, within):

@@ -431,6 +431,7 @@ def test_runs_that_go_well_are_waited_for_when_others_stop_the_sweep(train, tmp_
     assert [run.state for run in experiment_status(tmp_path)] == ["finished", "failed", "failed", "failed", "pending"]
 
 
+@full
 def test_an_exit_code_without_a_word_is_a_failure_and_the_run_is_done_again(train, tmp_path, mark):
     does = ("log and leave", "log and complete", "succeed", "log, then say nothing")
     for attempt in (1, 2):
@@ -626,6 +627,7 @@ def test_the_first_and_last_lines_of_what_a_run_said_are_kept(train, tmp_path, m
     assert failed["traceback"] == both_ends(said[first:])
 
 
+@full
 def test_resumed_runs_that_fail_at_once_stop_the_sweep_too(train, tmp_path, mark):
     """Their table is written anew, with the rows of before."""
     with pytest.raises(SystemExit):

@@ -253,6 +253,7 @@ def test_a_space_that_is_used_up_ends_the_search(train, tmp_path, capsys):
     assert len(rerun_search(tmp_path / "exp").trials) == 4
 
 
+@full
 def test_a_search_stops_if_all_settings_of_its_space_fail_at_once(train, tmp_path, capsys):
     with pytest.raises(SystemExit):
         search(train, tmp_path / "exp", "need repair", space=dict(algo=dict(rate=choice(0.01, 0.02), n=1)), n_trials=50)
@@ -337,6 +338,7 @@ def test_a_run_that_is_killed_again_and_again_has_failed(train, tmp_path):
     assert trial.error.startswith("5 times in a row: ended by SIGKILL") and len(calls(tmp_path / "exp" / "trial_0" / "run_0")) == 5
 
 
+@full
 def test_a_run_that_gets_sigint_while_python_starts_was_killed(train, tmp_path):
     """The exception of Python is no failure of the trial, neither for the launcher that sees it nor for the next one."""
     found = search(train, tmp_path / "exp", "begin with SIGINT", n_trials=1, runs_per_trial=1)
@@ -518,6 +520,7 @@ def test_why_a_run_that_ended_in_good_order_has_no_result(tmp_path):
     assert "its log does not say that it was complete" in _why_without_result(tmp_path)
 
 
+@full
 def test_an_older_copy_of_the_journal_credits_no_run_to_other_settings(train, tmp_path, monkeypatch):
     """Later trials may then get other settings. What has been trained with those before is moved, and nothing of it is lost."""
     exp_dir, rates = tmp_path / "exp", [0.01, 0.02, 0.03]
@@ -577,6 +580,7 @@ def test_a_script_in_a_directory_that_is_gone_is_refused_before_anything_is_star
         rerun_search(tmp_path / "exp")
 
 
+@full
 def test_a_run_that_cannot_be_started_stops_the_search_and_has_not_failed(train, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(tmp_path / "no python"))

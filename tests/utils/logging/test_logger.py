@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import atomic_write
@@ -369,6 +369,7 @@ def test_what_cannot_be_loaded_is_refused_and_the_old_snapshot_stays(tmp_path):
     assert torch.load(tmp_path / "params.pkl", weights_only=True) == {"a": 1} and os.listdir(tmp_path) == ["params.pkl"]
 
 
+@full
 @processes
 def test_killed_at_any_moment_a_loadable_snapshot_remains_and_the_rest_is_swept(tmp_path):
     rng = np.random.default_rng(0)

@@ -117,6 +117,30 @@ def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     assert failed == [pytest.approx(0.85, abs=0.01), 1.0, 0.0] and "failed or without return in grey" in parallel.get_title()
 
 
+@pytest.mark.parametrize(
+    "last_event, curve",
+    [
+        (end(1, 1, 1, 60.0, 300, 10.0), [5.5, 30.5, 20.0, 20.0]),
+        (end(1, 1, 1, 60.0, 300, None), [5.5, 5.5]),
+        (dict(end(1, 1, 1, 60.0, 300, None), outcome="failed", error="ValueError"), [5.5, 5.5]),
+    ],
+)
+def test_the_picture_and_the_table_have_the_same_best_trial(rlpyt, search_dir, tmp_path, monkeypatch, last_event, curve):
+    """Trial 1 is the best at the first rung; at the last one it scores less, has no return, or fails."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    lines = (search_dir / "search.jsonl").read_text().splitlines()[:-2]
+    lines[-1] = json.dumps(end(1, 1, 0, 60.0, 300, 30.0))
+    (search_dir / "search.jsonl").write_text("".join(f"{line}\n" for line in [*lines, json.dumps(last_event)]))
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **kwargs: saved.append(figure))
+    assert rlpyt("plot", search_dir, "--out", tmp_path / "picture.png")[0] == 0
+    search = Search(search_dir)
+    drawn = list(saved[0].axes[1].lines[0].get_ydata())
+    assert drawn == curve and drawn[-1] == search.score(search.best)
+
+
 @pytest.mark.parametrize("words", [["--iqm"], ["--group-by", "learning_rate"], ["--x", "CumTime"], ["--group-by", "directory"]])
 def test_plot_draws_learning_curves_of_a_search_with_an_option_of_them(rlpyt, search_dir, words):
     pytest.importorskip("matplotlib")

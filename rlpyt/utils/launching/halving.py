@@ -156,9 +156,9 @@ def steps_restarting(trials: Sequence[Trial], rung_steps: Sequence[int]) -> int:
     return steps_taken(trials) + again
 
 
-def best_so_far(history: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return (steps, score) of each improvement, from (steps, score) in the order of time."""
-    best: list[tuple[int, float]] = []
+def best_so_far(history: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Return (steps, value) of each improvement, from (steps, value) in the order of time; a value is a score, or (rung, score)."""
+    best: list[tuple[int, Any]] = []
     for steps, value in history:
         if not best or value > best[-1][1]:
             best.append((steps, value))

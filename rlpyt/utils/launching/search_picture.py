@@ -47,10 +47,13 @@ def plot_search(exp_dir: Any, path: Any = "search", title: str | None = None) ->
     rungs.set(title="scores at the rungs", xlabel="environment steps of a run", ylabel="return (interquartile mean of the runs)")
 
     best = figure.add_subplot(grid[0, 1])
-    history = best_so_far([(steps, score) for steps, _, _, score in search.history.scored if score > WORST])
-    end = search.history.scored[-1][0]
-    best.step([*(steps for steps, _ in history), end], [*(score for _, score in history), history[-1][1]], where="post", color="tab:blue")
-    best.set(title="best so far", xlabel="environment steps of all runs", ylabel="score")
+    may_be_best = {trial.number for trial in scored if trial.error is None}  # As in the table, where failed trials are the worst.
+    history = best_so_far([(steps, (rung, score)) for steps, trial, rung, score in search.history.scored if trial in may_be_best])
+    if history:
+        steps = [*(at for at, _ in history), search.history.scored[-1][0]]
+        scores = [score for _, (_, score) in history]
+        best.step(steps, [*scores, scores[-1]], where="post", color="tab:blue")  # It falls if the best trial scores less at a higher rung.
+    best.set(title="best so far, highest rung first", xlabel="environment steps of all runs", ylabel="score at its highest rung")
 
     bars = figure.add_subplot(grid[1, 0])
     importance = importances(search)

@@ -151,3 +151,4 @@ def test_too_few_trials_tell_nothing_about_importance():
 
 def test_only_improvements_are_among_the_best_so_far():
     assert best_so_far([(10, 1.0), (20, 0.5), (30, 2.0), (40, 2.0)]) == [(10, 1.0), (30, 2.0)]
+    assert best_so_far([(10, (0, 5.0)), (20, (1, 2.0)), (30, (0, 9.0))]) == [(10, (0, 5.0)), (20, (1, 2.0))]

@@ -425,7 +425,8 @@ class _SearchQueue:
         self._tell(event="stop", trials=self._failed_at_once, at=_now())
         self._stop(
             f"{plural(n, 'trial')} in a row failed before they logged anything, so no more are launched. The last one, {name}: "
-            f"{sentence(trial.error)} Remove the cause, and resume the search: it tries these trials again."
+            f"{sentence(trial.error)} Remove the cause, and resume the search: it tries these trials again. If the cause is in the "
+            "search space or the arguments of the script, which cannot change, start a new search in another directory."
         )
 
     def _forget_failures(self) -> None:

@@ -240,6 +240,7 @@ def test_a_search_in_which_everything_fails_ends_soon(train, tmp_path, capsys):
     assert end.value.code == 1 and len(Search(tmp_path / "exp").trials) == 3
     out = capsys.readouterr().out
     assert "3 trials in a row failed before they logged anything" in out and "the rate is too high. Remove the cause, and resume" in out
+    assert "If the cause is in the search space or the arguments of the script, which cannot change, start a new search in another" in out
     assert "the rate is too high. See " in out and ".. " not in out, "errors that end in a full stop get no second one"
 
 

@@ -100,6 +100,21 @@ def test_the_busy_share_is_the_time_that_slots_had_runs(search_dir):
     assert history.busy_share(until_last_begin=True) == pytest.approx((60 + 15 + 5) / 90)
 
 
+@pytest.mark.parametrize("ends, said", [([], "Slots were busy 100% of all"), ([8.0], "Slots were busy 96% of the time until the last run")])
+def test_how_busy_slots_were_until_the_last_run_is_told_when_one_has_had_a_second_run(rlpyt, search_dir, ends, said):
+    """Before that, it would be the time that the first starts took."""
+    events = [dict(event="launch", at=0.0, n_slots=2)]
+    for trial, at in enumerate([0.1, 0.3, 8.3][: 2 + len(ends)]):
+        events += [end(trial - 2, 0, 0, ends[trial - 2], 100, 1.0)] if trial >= 2 else []
+        events.append(dict(event="trial", trial=trial, values=[1e-3, 4]))
+        events.append(dict(event="begin", trial=trial, rung=0, run=0, slot=trial % 2, at=at))
+    events.append(dict(end(1, 0, 0, 60.0, None, None), outcome="interrupted"))
+    (search_dir / "search.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    _, out, _ = rlpyt("status", search_dir)
+    told = json.loads(rlpyt("status", search_dir, "--json")[1])["search"]
+    assert said in out and (told["busy_share_until_last_begin"] is None) == (not ends) and told["busy_share"] > 0.8
+
+
 def test_plot_draws_a_search(rlpyt, search_dir, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure

@@ -209,12 +209,14 @@ class History:
         """Return the part of the time of all slots in which they had a run; None before any run has begun.
 
         Args:
-            until_last_begin: count only the time until the last run of each launcher began. After that, slots have nothing to do.
+            until_last_begin: count only the time until the last run of each launcher began. After that, slots have nothing to do. Launchers
+                that have used no slot twice do not count, and None is returned if there are no others: until their last run began, they had
+                only started the first ones.
         """
         busy = there = 0.0
         for launch in self.launches:
             begins = [begin for begin, _ in launch["ended"]] + list(launch["runs"].values())
-            if not begins:
+            if not begins or (until_last_begin and all(stop > max(begins) for _, stop in launch["ended"])):
                 continue
             end = max(begins) if until_last_begin else launch["last"]
             spans = [*launch["ended"], *((begin, end) for begin in launch["runs"].values())]

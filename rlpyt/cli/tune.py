@@ -12,10 +12,13 @@ examples:
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
 
 from rlpyt.cli import Gather
 
 LAUNCHING = ("log_dir", "affinity_code", "n_trials", "runs_per_trial", "min_steps", "eta", "proposals", "seed")
+ETAS = (2, 1000)  # as in `rlpyt.utils.launching.search.run_search`
 CONFIGURATION = ("settings", "sampler", "smoke")
 
 
@@ -31,16 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="settings",
     )
-    parser.add_argument("--trials", help="number of different settings; default: 30", type=int, default=30, dest="n_trials")
-    parser.add_argument("--runs", help="runs of each trial, with different seeds; default: 3", type=int, default=3, dest="runs_per_trial")
+    parser.add_argument("--trials", help="number of different settings; default: 30", type=_number(int, 1), default=30, dest="n_trials")
+    parser.add_argument(
+        "--runs",
+        help="runs of each trial, with different seeds; default: 3",
+        type=_number(int, 1),
+        default=3,
+        dest="runs_per_trial",
+    )
     parser.add_argument(
         "--min_steps",
         help="environment steps of the first rung; default: n_steps / eta³ or more",
-        type=float,
+        type=_number(float, 1),
     )
-    parser.add_argument("--eta", help="one in so many trials of a rung is promoted; default: 3", type=float, default=3)
+    parser.add_argument("--eta", help="one in so many trials of a rung is promoted; default: 3", type=_number(float, *ETAS), default=3)
     parser.add_argument("--proposals", help="what proposes settings; default: optuna if it is installed", choices=("optuna", "random"))
-    parser.add_argument("--seed", help="seed of the proposals; runs have the seeds 0, 1, ...; default: 0", type=int, default=0)
+    parser.add_argument("--seed", help="seed of the proposals; runs have the seeds 0, 1, ...; default: 0", type=_number(int, 0), default=0)
     parser.add_argument("--log_dir", help="directory: an absolute path, or a name below data/local; default: made from module and key")
     parser.add_argument("--affinity_code", help="processors and GPUs, and how many each run gets; default: as rlpyt info proposes")
     parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, ...")
@@ -56,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from rlpyt.experiments.tune import search_configuration
     from rlpyt.utils.launching.exp_launcher import StillRunning
 
-    module, key = split_key(args.names[0]) if len(args.names) == 1 else args.names if len(args.names) == 2 else ("", "")
+    is_one_word = len(args.names) == 1 and ":" in args.names[0]
+    module, key = split_key(args.names[0]) if is_one_word else args.names if len(args.names) == 2 else ("", "")
     if not module:
         raise ValueError(f"give module and key of one configuration, not {' '.join(args.names)}. (rlpyt train lists them.)")
     try:
@@ -64,3 +74,19 @@ def run(args: argparse.Namespace) -> int:
     except StillRunning as error:
         raise ValueError(str(error)) from None
     return 0
+
+
+def _number(kind: Callable[[str], float], low: float, high: float = math.inf) -> Callable[[str], float]:
+    """Return a function that reads a finite number of this type, int or float, from `low` to `high`."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = math.nan
+        if not (low <= number <= high and number < math.inf):
+            bounds = f"of at least {low}" + (f" and at most {high}" if high < math.inf else "")
+            raise argparse.ArgumentTypeError(f"must be {'an integer' if kind is int else 'a number'} {bounds}, not {text!r}.")
+        return number
+
+    return read

@@ -13,12 +13,13 @@ from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import affinity_from_code, prepend_run_slot, quick_affinity_code
 from rlpyt.utils.launching.halving import rungs
 from rlpyt.utils.launching.search import Search, run_search
-from rlpyt.utils.launching.space import Range, Space, looks_like_range, read_range
+from rlpyt.utils.launching.space import RANGES, Range, Space, looks_like_range, read_range
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import Number, checked
 
 ETA = 3
 _OF_PARTS = ("agent", "env", "eval_env", "model", "optim")  # Sections on which environments, models or optimizers depend.
+_BOUNDS = dict(uniform="(0.9,0.999)", log_uniform="(1e-4,1e-2)", integer="(1,20)", choice="(32,64)")  # Examples.
 _NO_RANGE = {  # Settings whose range would make scores incomparable, and why.
     "runner.n_steps": "trials are compared after the same number of steps",
     "runner.log_interval_steps": "trials are compared after the same number of steps",
@@ -71,11 +72,19 @@ def search_configuration(
         section, _, name = name.partition(".")
         put(space.setdefault(look_up(section, config, "section"), {}), name, read_range(text))
     slot = affinity_from_code(prepend_run_slot(0, affinity_code)) if affinity_code is not None else {}
-    before_learning, (shortest, longest) = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
+    try:
+        before_learning, (shortest, longest) = _check_corners(Space(space), module, key, sampler, constants, smoke, slot)
+    except ValueError as error:
+        hint = _bounds_missing(constants)
+        if not hint:
+            raise
+        raise ValueError(f"{error} {hint}") from error
     n_steps, interval = int(config["runner"]["n_steps"]), _log_interval(config)
     if min_steps is None:
         of_iterations = longest if shortest != longest else 0
         min_steps = min(max(n_steps / eta**3, interval, before_learning + 1, of_iterations), n_steps)
+    if int(min_steps) > n_steps:
+        raise ValueError(f"min_steps={int(min_steps):,}, of the first rung, must be at most runner.n_steps={n_steps:,}, of the last one.")
     first = rungs(n_steps, int(min_steps), eta)[0]
     if first <= before_learning:
         remedy = "min_steps larger" if before_learning < n_steps else "runner.n_steps larger, or algo.min_steps_learn smaller"
@@ -135,6 +144,17 @@ def with_ranges(settings: Sequence[str]) -> tuple[list[str], list[str]]:
         if name in _NO_RANGE:
             raise ValueError(f"{name} cannot have a range: {_NO_RANGE[name]}. Give it one value.")
     return ranges, constants
+
+
+def _bounds_missing(constants: Sequence[str]) -> str:
+    """Return what to write for settings that have the name of a range without its bounds; "" without one.
+
+    This alone is no error, since there may be settings that take such a word.
+    """
+    pairs = [(setting, setting.partition("=")[2].strip()) for setting in constants]
+    hints = [f"{range_} needs its {'values' if range_ == 'choice' else 'bounds'}" for _, range_ in pairs if range_ in RANGES]
+    examples = [f"{setting.strip()}{_BOUNDS[range_]}" for setting, range_ in pairs if range_ in RANGES]
+    return " ".join(f"{hint}, such as {example}." for hint, example in zip(hints, examples))
 
 
 def _check_corners(

@@ -173,17 +173,46 @@ def test_nothing_can_be_drawn_before_the_first_score(rlpyt, search_dir):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["cartpole"], "must be a configuration module and a key in it, e.g. cartpole:ppo"),
+        (["cartpole"], "rlpyt tune: give module and key of one configuration, not cartpole. (rlpyt train lists them.)"),
         (["cartpole", "ppo", "more"], "give module and key of one configuration, not cartpole ppo more"),
         (["cartpole", "pp"], "cartpole has no configuration 'pp'. Did you mean 'ppo'"),
         (["cartpole", "ppo", "--sampler", "seriel"], "Did you mean 'serial'"),
         (["cartpole", "ppo"], "The search space has no range"),
         (["cartpole", "ppo", "--set", "algo.learning_rate=log_uniform(1e-4,1e-2"], "'log_uniform(1e-4,1e-2' is no range"),
         (["cartpole", "ppo", "--set", "algo.learning_rat=uniform(0,1)"], "Did you mean 'learning_rate'"),
-        (["cartpole", "ppo", "--set", "algo.learning_rate=uniform(1e-3,1e-2)", "--trials", "0"], "n_trials=0"),
     ],
 )
 def test_wrong_commands_say_what_to_write(rlpyt, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     code, _, err = rlpyt("tune", *words, "--log_dir", tmp_path / "exp")
     assert code == 2 and message in err and not (tmp_path / "exp").exists()
+
+
+@pytest.mark.parametrize(
+    "option, text, message",
+    [
+        ("--trials", "0", "argument --trials: must be an integer of at least 1, not '0'."),
+        ("--runs", "0", "argument --runs: must be an integer of at least 1, not '0'."),
+        ("--runs", "x", "argument --runs: must be an integer of at least 1, not 'x'."),
+        ("--seed", "-1", "argument --seed: must be an integer of at least 0, not '-1'."),
+        ("--eta", "1", "argument --eta: must be a number of at least 2 and at most 1000, not '1'."),
+        ("--eta", "nan", "argument --eta: must be a number of at least 2 and at most 1000, not 'nan'."),
+        ("--min_steps", "0", "argument --min_steps: must be a number of at least 1, not '0'."),
+        ("--min_steps", "inf", "argument --min_steps: must be a number of at least 1, not 'inf'."),
+        ("--min_steps", "1e9", "min_steps=1,000,000,000, of the first rung, must be at most runner.n_steps=100,000, of the last one."),
+    ],
+)
+def test_numbers_that_are_not_possible_are_refused_by_the_names_of_their_options(rlpyt, tmp_path, option, text, message):
+    words = ["cartpole", "ppo", "--set", "algo.learning_rate=uniform(1e-3,1e-2)", "--log_dir", tmp_path / "exp"]
+    code, _, err = rlpyt("tune", *words, option, text)
+    assert code == 2 and message in err and not (tmp_path / "exp").exists()
+
+
+@pytest.mark.parametrize("below", [(), ("below",)])
+def test_a_file_in_place_of_the_directory_is_refused(rlpyt, tmp_path, below):
+    (tmp_path / "best.json").touch()
+    place = tmp_path.joinpath("best.json", *below)
+    words = ["--set", "algo.learning_rate=uniform(1e-3,1e-2)", "--proposals", "random"]
+    code, _, err = rlpyt("tune", "cartpole", "ppo", *words, "--log_dir", place)
+    assert code == 2 and f"{place} cannot be made (it, or what it should be in, is a file): give the search another one." in err
+    assert "Errno" not in err

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 
+import gymnasium
 import pytest
 import torch
 from tiers import full, processes
@@ -55,6 +56,9 @@ def search(key, *settings, **kwargs):
         (["learning_rate=uniform(0, 1)"], "must be of the form section.name=value"),
         (["algo.learning_rate"], "must be of the form section.name=value"),
         (["algo.learning_rate=1e-3"], "The search space has no range"),
+        (["algo.learning_rate=log_uniform"], "log_uniform needs its bounds, such as algo.learning_rate=log_uniform(1e-4,1e-2)."),
+        ([RANGE, "algo.epochs=integer"], "integer needs its bounds, such as algo.epochs=integer(1,20)."),
+        ([RANGE, "algo.epochs=choice"], "choice needs its values, such as algo.epochs=choice(32,64)."),
         (["algo.discount=uniform(0.9, 1.1)"], "discount=1.1 is not possible"),  # One end of it.
         (["algo.epochs=choice(4, zero)"], "epochs='zero' is not possible"),
         ([RANGE, "algo.epoch=4"], "Did you mean 'epochs'"),
@@ -90,6 +94,14 @@ def test_a_value_that_is_possible_with_some_values_of_the_others_is_accepted(lau
     assert launched
     with pytest.raises(ValueError, match=r"V_max=-20\.0 is not possible; it must be above V_min=-10"):
         search("catdqn", "algo.V_min=uniform(-10, 0)", "algo.V_max=uniform(-20, 10)")
+
+
+def test_a_setting_may_be_a_word_that_is_the_name_of_a_range(launched, monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "uniform", gymnasium.spec("CartPole-v1"))
+    search("ppo", RANGE, "env.id=uniform")
+    assert "env.id=uniform" in launched["common_args"]
+    hint = tune._bounds_missing(["algo.draws=uniform", "algo.epochs='integer'", "algo.name=uniformly"])
+    assert hint == "uniform needs its bounds, such as algo.draws=uniform(0.9,0.999)."
 
 
 def test_an_entry_of_a_dictionary_may_have_a_range(launched):

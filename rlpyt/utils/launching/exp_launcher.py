@@ -93,7 +93,7 @@ def run_experiments(
 
     Args:
         script: script of a run, which is called as in `launch_experiment`.
-        affinity_code: from `encode_affinity`, without a run slot.
+        affinity_code: from `encode_affinity`. A run slot in it does not matter, since each run gets its own.
         experiment_title: name, or absolute path, of the directory.
         runs_per_setting: runs of each variant; they have the run_IDs 0, 1, ...
         variants: the changes of each variant to the configuration; see `make_variants`.
@@ -172,7 +172,7 @@ def launch_experiment(
     Args:
         script: Python script of the run.
         run_slot: number of the slot, from 0.
-        affinity_code: without a run slot.
+        affinity_code: from `encode_affinity`; `run_slot` replaces a slot in it.
         log_dir: directory of the run's variant; the variant is saved there.
         variant: the variant, which the script reads with ``load_variant(log_dir)``.
         run_ID: number of the run among those of its variant.
@@ -367,8 +367,17 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
 
 @contextmanager
 def only_launcher(exp_dir: Path, what: str) -> Iterator[None]:
-    """Make a directory; within this context, no other launcher works there. StillRunning if one does, on what is called `what`."""
-    exp_dir.mkdir(parents=True, exist_ok=True)
+    """Make a directory; within this context, no other launcher works there. StillRunning if one does, on what is called `what`.
+
+    Raises:
+        OSError: the directory cannot be made, with a sentence that says so.
+    """
+    try:
+        exp_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        is_file = isinstance(error, (FileExistsError, NotADirectoryError))
+        reason = "it, or what it should be in, is a file" if is_file else error.strerror or error
+        raise type(error)(f"The directory {exp_dir} cannot be made ({reason}): give the {what} another one.") from None
     with ExitStack() as stack:
         try:
             stack.enter_context(sole_writer(exp_dir, f"The {what} in {exp_dir} is running already, by another launcher."))

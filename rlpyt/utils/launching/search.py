@@ -106,7 +106,7 @@ def run_search(
 
     Args:
         script: script of a run, which is called as in `launch_experiment`. It uses `resume_from` for its runner, and keeps snapshots.
-        affinity_code: from `encode_affinity`, without a run slot.
+        affinity_code: from `encode_affinity`. A run slot in it does not matter, since each run gets its own.
         space: a variant with ranges, see `rlpyt.utils.launching.space`.
         experiment_title: absolute path of the directory, or its name in data/local/<date>/<time>, another one for each launch.
         n_trials: number of different settings to try; if the space has fewer, all of them.
@@ -203,7 +203,7 @@ def _check_same(settings: Settings, exp_dir: Path) -> None:
     if differences:
         raise ValueError(
             f"{exp_dir} is of a search with other arguments. {'; '.join(differences)}. Give this one another directory, or launch it as "
-            "before. (Only n_trials, which may grow, and affinity_code may change.)"
+            "before. (Only the number of trials, which may grow, and the affinity code may change.)"
         )
     if n_trials < before.n_trials:
         say(f"The search keeps its {plural(before.n_trials, 'trial')}, not {n_trials}.\n", sys.stdout)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,27 @@ class Settings:
             del both["space"]
         elif of_space := _differences_of_spaces(before.space, self.space):  # Otherwise only the order of the settings is another one.
             del both["space"]
-        others = [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in both.items() if old != new and name not in _MAY_CHANGE]
+        gone, added = _changed_words(before.common_args, self.common_args)
+        if not any(Counter(each) - Counter(of_all) for each, of_all in zip(_changed_words(*both["train_command"]), (gone, added))):
+            del both["train_command"]  # It shows the same changes.
+        others = []
+        for name, (old, new) in both.items():
+            if old != new and name not in _MAY_CHANGE:
+                is_words = name in ("common_args", "train_command")
+                was, is_now = map(_as_words, _changed_words(old, new)) if is_words else (repr(old), repr(new))
+                others.append(f"{name}: {was} before, {is_now} now")
         return [*of_space, *others]
+
+
+def _changed_words(old: Sequence[str], new: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words of a command that are gone, and those that are new; all words if only their order differs."""
+    gone, added = list((Counter(old) - Counter(new)).elements()), list((Counter(new) - Counter(old)).elements())
+    return (gone, added) if gone or added or old == new else (list(old), list(new))
+
+
+def _as_words(words: Sequence[str]) -> str:
+    """Return the words of a command as they are written in a shell."""
+    return shlex.join(words) or "nothing"
 
 
 def _differences_of_spaces(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -648,7 +649,7 @@ def test_the_best_command_has_settings_that_are_in_no_section(train, tmp_path):
         (dict(space=dict(SPACE, kind=choice("a", "c"))), "other arguments. kind: choice('a', 'b') before, choice('a', 'c') now. Give"),
         (dict(space=dict(SPACE, more=dict(x=1))), "other arguments. more.x: nothing before, 1 now. Give"),
         (dict(space=dict(reversed(SPACE.items()))), "other arguments. space: "),
-        (dict(do="other"), "common_args: ['succeed'] before, ['other'] now"),
+        (dict(do="other"), "common_args: succeed before, other now"),
         (dict(runs_per_trial=1), "runs_per_trial: 2 before, 1 now"),
     ],
 )
@@ -659,6 +660,21 @@ def test_another_search_does_not_go_on_with_this_one(train, tmp_path, changed, m
     with pytest.raises(ValueError) as error:
         search(train, exp_dir, **dict(dict(n_trials=1, max_steps=20), **changed))
     assert message in str(error.value) and (exp_dir / "search.jsonl").read_bytes() == before
+
+
+def test_what_differs_in_a_command_is_told_once_and_as_in_a_shell(finished):
+    old = Search(finished).settings
+    old.common_args, old.train_command = ["a:b", "--set", "x=1", "y='p q'"], ["rlpyt", "train", "a", "b", "--set", "x=1", "y='p q'"]
+
+    def differences(**changes):
+        return replace(old, **changes).differences(old)
+
+    new = dict(common_args=["a:b", "--set", "x=2", "y='p q'"], train_command=[*old.train_command[:-2], "x=2", "y='p q'"])
+    assert differences(**new) == ["common_args: x=1 before, x=2 now"]
+    assert differences(train_command=new["train_command"]) == ["train_command: x=1 before, x=2 now"]
+    assert differences(common_args=[*old.common_args, "z=2 3"]) == ["common_args: nothing before, 'z=2 3' now"]
+    assert differences(common_args=["a:b", "x=1", "--set", old.common_args[-1]])[0].startswith("common_args: a:b --set x=1 ")
+    assert differences() == []
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,16 @@ import pytest
 from tiers import full, processes, thinned
 
 from rlpyt.utils.launching import journal as journals
+from rlpyt.utils.launching import search as searches
 from rlpyt.utils.launching import sweep
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import StillRunning
-from rlpyt.utils.launching.journal import Journal, read_journal
+from rlpyt.utils.launching.journal import History, Journal, read_journal
 from rlpyt.utils.launching.proposals import RandomProposals
 from rlpyt.utils.launching.search import MOST_RETRIES, Search, _why_without_result, reached_in, rerun_search, run_search
 from rlpyt.utils.launching.search_status import facts, format_search, importances
 from rlpyt.utils.launching.space import choice, integer, log_uniform
-from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status, mark
+from rlpyt.utils.launching.status import SNAPSHOT_MISSING, experiment_status, identity, mark
 from rlpyt.utils.logging.runs import find_runs, read_columns
 from rlpyt.utils.misc import atomic_write
 
@@ -363,6 +364,90 @@ def test_what_a_search_is_made_of_is_plain_data(train, tmp_path):
     assert [rung["steps"] for rung in told["rungs"]] == RUNGS and told["rungs"][0]["reached"] == 9
     assert 0 < told["busy_share"] <= 1 and 0 < told["busy_share_until_last_begin"] <= 1
     assert told["steps_if_restarting"] > told["steps_taken"] == sum(run.steps for run in experiment_status(tmp_path / "exp"))
+
+
+class RunOfSomeSeconds:
+    """A run that ends when the clock says so, instead of a process. Its return is a number that differs between trials."""
+
+    fd = None
+
+    def __init__(self, clock, seconds, log_dir, run_ID, slot, environment, stdout, stderr):
+        self._end, self._clock = clock.now + seconds, clock
+        self._run_dir, self._steps = log_dir / f"run_{run_ID}", environment["RLPYT_PAUSE_AT"]
+        self._return = random.Random(log_dir.name).random()
+
+    def identity(self):
+        return identity(os.getpid())
+
+    def has_ended(self):
+        return self._clock.now >= self._end
+
+    def has_leftovers(self):
+        return False
+
+    def finish(self):
+        table = self._run_dir / "progress.csv"
+        rows = table.read_text() if table.exists() else "Diagnostics/CumSteps,ReturnAverage\n"
+        table.write_text(f"{rows}{self._steps},{self._return}\n")
+        (self._run_dir / "params.pkl").touch()
+        return 0, None
+
+
+class Clock:
+    """Time that goes on only when the launcher waits, in place of the module `time`."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def time(self):
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def seconds_without_a_run_that_could_run(exp_dir):
+    """Slots are free for so many seconds, of all slots together, though a trial is waiting, could be promoted, or could begin."""
+    found, n_trials, wasted, before = Search(exp_dir), Search(exp_dir).settings.n_trials, 0.0, 0.0
+    history = History(found.settings.runs_per_trial, found.settings.rungs, found.settings.eta)
+    for event in read_journal(exp_dir / "search.jsonl"):
+        running = history.launches[-1]["runs"] if history.launches else {}
+        waiting = [(trial, run_ID) for trial, run_ID in history.waiting() if (trial.number, run_ID) not in running]
+        is_all_proposed = len(history.trials) >= n_trials
+        can_run = waiting or not is_all_proposed or history.to_promote(at_least=int(not running))
+        if history.launches and can_run:
+            wasted += (history.launches[-1]["n_slots"] - len(running)) * (event.get("at", before) - before)
+        before = event.get("at", before)
+        history.apply(event)
+    return wasted
+
+
+@pytest.mark.parametrize("n_slots", [1, 4])
+def test_a_slot_that_becomes_free_gets_a_run_at_once_if_there_is_work(train, tmp_path, monkeypatch, n_slots):
+    """By a clock that goes on only when the launcher waits, runs take 5 to 20 s each. Nothing here depends on the speed of the machine."""
+    clock, lengths = Clock(), random.Random(0)
+    monkeypatch.setattr(sweep, "time", clock)
+    monkeypatch.setattr(searches, "_now", lambda: clock.now)
+
+    def start(experiment, log_dir, run_ID, args, *of_the_slot):
+        return RunOfSomeSeconds(clock, lengths.uniform(5, 20), log_dir, run_ID, *of_the_slot)
+
+    monkeypatch.setattr(searches, "start_in_slot", start)
+    found = search(train, tmp_path / "exp", affinity_code=encode_affinity(n_cpu_core=n_slots, set_affinity=False), n_trials=15)
+    assert len(found.trials) == 15 and found.best.rung == 2
+    busy = [stop - begin for begin, stop in found.history.launches[0]["ended"]]
+    idle = seconds_without_a_run_that_could_run(tmp_path / "exp")
+    assert len(busy) > 40 and idle <= 0.11 * len(busy), "it looks every 0.1 s, and then starts a run in each free slot"
+    assert sum(busy) / (sum(busy) + idle) >= 0.95
+    assert n_slots > 1 or found.history.busy_share() >= 0.95  # Of several slots, some have nothing to do at the end.
+
+
+def test_the_launcher_waits_for_the_end_of_a_run_and_not_for_a_time(train, tmp_path, monkeypatch):
+    """Otherwise this search would take hours."""
+    monkeypatch.setattr(sweep, "REFRESH", 3600.0)
+    assert search(train, tmp_path / "exp", n_trials=3, max_steps=60, affinity_code=TWO_SLOTS).best.rung == 1
 
 
 # --- What may happen to it ----------------------------------------------------------------------------------------------

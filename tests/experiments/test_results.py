@@ -3,6 +3,8 @@
 import csv
 import itertools
 import json
+import os
+import random
 import shlex
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from rlpyt.experiments.results import pages
 from rlpyt.experiments.results.runs import changes_of, read_runs
 from rlpyt.experiments.results.table import Row, Run, Table, read_table, write_table
 from rlpyt.experiments.train import build_runner
-from rlpyt.utils.launching.status import mark
+from rlpyt.utils.launching.status import identity, mark
 from rlpyt.utils.logging.logger import log_variant
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -738,6 +740,51 @@ def test_a_damaged_run_is_named(params, tmp_path):
     run_dir = write_run(tmp_path / "run_0", [1, 2], params)
     with pytest.raises(ValueError, match=f"{run_dir} is no run whose results can be read"):
         read_runs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "file, contents, said",
+    [
+        ("params.json", b'{"a', "is no run whose results can be read: {path} is damaged"),
+        ("params.json", b'{"seed": "x"}', "is no run whose results can be read: "),
+        ("progress.csv", random.Random(0).randbytes(3000), "is no run whose results can be read: {path} "),
+    ],
+    ids=["no JSON", "no seed", "random bytes"],
+)
+def test_a_damaged_run_is_named_and_the_others_count(file, contents, said, tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"run_{seed}", [1, 2, 3], params_of(seed=seed))
+    path = tmp_path / "run_1" / file
+    path.write_bytes(contents)
+    table = read_runs([tmp_path])
+    assert [[run.seed for run in row.complete] for row in table.rows.values()] == [[0, 2]]
+    (sentence,) = table.left_out
+    assert sentence.startswith(f"{path.parent} {said.format(path=path)}")
+    (tmp_path / "run_0" / file).write_bytes(contents)
+    (tmp_path / "run_2" / file).write_bytes(contents)
+    with pytest.raises(ValueError, match=r"run_0 is no run whose .* Neither can those of 2 other runs\.$"):
+        read_runs([tmp_path])
+
+
+def test_rows_that_cannot_be_read_are_named_and_the_others_count(tmp_path):
+    progress = write_run(tmp_path / "run_0", [1, 2, 3], params_of()) / "progress.csv"
+    lines = progress.read_text().splitlines()
+    progress.write_text("\n".join([lines[0], "\x02?,#", *lines[1:], ""]))
+    table = read_runs([tmp_path])
+    assert [list(row.scores) for row in table.rows.values()] == [[3]]
+    assert table.left_out == [f"{progress} is damaged: 1 row without a number of environment steps left out."]
+
+
+@pytest.mark.parametrize("kept_lines", [0, 1])
+@pytest.mark.parametrize("state, is_named", [("finished", True), ("failed", True), ("running", False), ("paused", False)])
+def test_a_run_that_ended_with_an_empty_log_is_named(state, is_named, kept_lines, tmp_path):
+    run_dir = write_run(tmp_path / "run_0", [1, 2, 3], params_of())
+    lines = (run_dir / "progress.csv").read_text().splitlines(keepends=True)
+    (run_dir / "progress.csv").write_text("".join(lines[:kept_lines]))
+    mark(run_dir, state, **(identity(os.getpid()) if state == "running" else {}))
+    table = read_runs([tmp_path])
+    assert "seed 0 incomplete: nothing yet" in pages.results(table)
+    assert table.left_out == ([f"{run_dir} has no row in its log ({state})."] if is_named else [])
 
 
 def test_names_of_others_do_not_break_the_table(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlpyt.experiments import configs
 from rlpyt.experiments.results.table import OURS, Row, Run, Table
-from rlpyt.utils.launching.status import experiment_status, run_status
+from rlpyt.utils.launching.status import RunStatus, experiment_status, run_status
 from rlpyt.utils.logging.logger import stub_to_json
 from rlpyt.utils.logging.runs import (
     PROGRESS,
@@ -32,7 +32,7 @@ from rlpyt.utils.logging.runs import (
     resumptions,
     variant_dir,
 )
-from rlpyt.utils.text import setting_text
+from rlpyt.utils.text import plural, setting_text
 
 _CLASS, _ENV = "class of ", "env."
 _UNSEEDED = -1  # the seed of a run without one, until it gets a number
@@ -63,7 +63,8 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
     Runs of a configuration of `rlpyt.experiments.configs`, with the same changes, make a row. Other runs do if their directories differ by
     run_<ID> only. If several such rows have the same algorithm on a task, their directories tell them apart. Of two runs with the same seed
     in a row, the one that got further counts. Runs without a seed get free numbers. Runs that ended before the first row of their log are
-    in their row, too, without a return; if their files do not tell which row that is, `Table.left_out` names them.
+    in their row, too, without a return; if their files do not tell which row that is, `Table.left_out` names them. It also names runs and
+    rows that cannot be read, and says why. The others count.
 
     Args:
         dirs: directories of runs or experiments.
@@ -72,25 +73,33 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
 
     Raises:
         FileNotFoundError: the directories contain no runs.
-        ValueError: files of a run are damaged.
+        ValueError: no run can be read.
     """
     labels = labels or Table()
     table = Table(scales=dict(labels.scales))
     found: list[tuple[Row, Run, Path]] = []
     without_rows = _without_rows(dirs)
+    damaged: list[str] = []
     for run_dir in [*find_runs(dirs), *without_rows]:
         path = run_dir / "params.json"
-        params = read_params(path) if path.is_file() else {}
-        if run_dir in without_rows:
-            table.left_out.append(without_rows[run_dir])
-            if not ("configuration" in params or RECORD in params):
-                continue
         try:
+            params = read_params(path) if path.is_file() else {}
+            if run_dir in without_rows:
+                table.left_out.append(without_rows[run_dir])
+                if not ("configuration" in params or RECORD in params):
+                    continue
             row, is_configuration = _row_of(params, labels)
-            row = table.row_for(row if is_configuration else dataclasses.replace(row, directory=str(variant_dir(run_dir))))
-            found.append((row, _read_run(run_dir, params, row.n_steps), run_dir))
-        except (TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{run_dir} is no run whose results can be read: {error}") from None
+            row = row if is_configuration else dataclasses.replace(row, directory=str(variant_dir(run_dir)))
+            run, missing = _read_run(run_dir, params, row.n_steps)
+        except (OSError, TypeError, AttributeError, ValueError) as error:
+            damaged.append(f"{run_dir} is no run whose results can be read: {error}")
+            continue
+        found.append((table.row_for(row), run, run_dir))
+        if missing:
+            table.left_out.append(missing)
+    if damaged and not found:
+        raise ValueError(damaged[0] + (f" Neither can those of {plural(len(damaged) - 1, 'other run')}." if len(damaged) > 1 else ""))
+    table.left_out += damaged
     counting: dict[tuple[str, int], Path] = {}  # Directories of runs, by row and seed.
     for row, run, run_dir in sorted(found, key=lambda each: each[1].seed == _UNSEEDED):
         if run.seed == _UNSEEDED:
@@ -111,17 +120,33 @@ def read_runs(dirs: Iterable[Any], labels: Table | None = None) -> Table:
 def _without_rows(dirs: Iterable[Any]) -> dict[Path, str]:
     """Return a sentence about each run in directories that has begun, and has no log of rows, by its directory."""
     runs = [run for path in map(Path, dirs) if path.is_dir() for run in experiment_status(path)]
-    return {
-        run.run_dir: f"{run.run_dir} has no row in its log ({run.state}{f': {run.error}'.rstrip('.') if run.error else ''})."
-        for run in runs
-        if run.state != "pending" and not (run.run_dir / PROGRESS).exists()
-    }
+    return {run.run_dir: _no_row(run) for run in runs if run.state != "pending" and not (run.run_dir / PROGRESS).exists()}
 
 
-def _read_run(run_dir: Path, params: Mapping[str, Any], n_steps: int) -> Run:
-    """Read a run for which so many environment steps were planned; 0 if they are unknown."""
+def _no_row(run: RunStatus) -> str:
+    return f"{run.run_dir} has no row in its log ({run.state}{f': {run.error}'.rstrip('.') if run.error else ''})."
+
+
+def _read_run(run_dir: Path, params: Mapping[str, Any], n_steps: int) -> tuple[Run, str]:
+    """Read a run for which so many environment steps were planned; 0 if they are unknown.
+
+    Returns:
+        The run, and a sentence about rows that its log lacks or that cannot be read; "" without any.
+
+    Raises:
+        ValueError: its files are damaged.
+    """
     record, progress = params.get(RECORD) or {}, run_dir / PROGRESS
     columns = read_columns(progress) if progress.is_file() else {}
+    if columns and not has_column(columns, STEPS_COLUMN):
+        raise ValueError(f"{progress} has no column {STEPS_COLUMN}. It is damaged, or no log of rlpyt.")
+    at, missing = columns[find_column(columns, STEPS_COLUMN)] if columns else [], ""
+    n_unreadable = sum(not math.isfinite(steps) for steps in at)
+    if n_unreadable:
+        missing = f"{progress} is damaged: {plural(n_unreadable, 'row')} without a number of environment steps left out."
+    elif not at and progress.is_file():
+        status = run_status(run_dir)
+        missing = "" if status.state in ("pending", "running", "paused") else _no_row(status)  # These are still to write rows.
     seed = record.get("seed", params.get("seed"))
     run = Run(
         seed=_UNSEEDED if seed is None else int(seed),
@@ -131,8 +156,7 @@ def _read_run(run_dir: Path, params: Mapping[str, Any], n_steps: int) -> Run:
         replay_lost_at=replay_lost_at(record),
         planned_before=planned_before(params),
     )
-    if has_column(columns, STEPS_COLUMN):
-        at = columns[find_column(columns, STEPS_COLUMN)]
+    if at:
         returns = columns[find_column(columns, *RETURN_COLUMNS)] if has_column(columns, *RETURN_COLUMNS) else [math.nan] * len(at)
         for steps, return_ in zip(at, returns, strict=True):
             if not math.isfinite(steps):
@@ -148,7 +172,7 @@ def _read_run(run_dir: Path, params: Mapping[str, Any], n_steps: int) -> Run:
     if has_column(columns, TIME_COLUMN):
         seconds = columns[find_column(columns, TIME_COLUMN)]
         run.seconds = round(seconds[-1], 1) if seconds and math.isfinite(seconds[-1]) else None
-    return run
+    return run, missing
 
 
 def _made(record: Mapping[str, Any]) -> dict[str, str]:

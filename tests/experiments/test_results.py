@@ -425,6 +425,14 @@ def test_a_run_that_was_planned_for_other_steps_is_told_apart_from_those_of_its_
         assert cells(pages.results(each), ["CartPole-v1"])[3] == f"2 (few){said}" and list(each.rows) == ["cartpole:ppo"]
 
 
+@pytest.mark.parametrize("n_steps, goal", [(100_000, 475), (18_000, None), (200_000, None)])
+def test_a_row_has_the_goal_of_its_configuration_only_for_as_many_steps(n_steps, goal, tmp_path):
+    labels = table_of(Row("cartpole:ppo", "CartPole", "PPO", 100_000, "rlpyt train cartpole ppo", goal=475, reference="500"))
+    write_run(tmp_path / "run_0", [1, 2], params_of(n_steps=n_steps, algo=dict(discount=0.5)))
+    (row,) = read_runs([tmp_path], labels).rows.values()
+    assert (row.task, row.n_steps, row.goal) == ("CartPole", n_steps, goal)
+
+
 def test_a_row_of_another_environment_has_its_own_task(tmp_path):
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))
     write_run(tmp_path / "run_0", [1, 2], params_of(env=dict(id="Acrobot-v1"), algo=dict(discount=0.5)))

@@ -217,7 +217,9 @@ def _row_of(params: Mapping[str, Any], labels: Table) -> tuple[Row, bool]:
     else:
         of_algorithm = [change for change in changed if not change.startswith(_ENV)]  # The task says the others.
         if base is not None and of_algorithm == changed:
-            row.task, row.goal = base.task, base.goal
+            row.task = base.task
+            if row.n_steps == base.n_steps:  # A goal is one for so many steps.
+                row.goal = base.goal
         row.algorithm = ", ".join([row.algorithm if base is None else base.algorithm, *of_algorithm])
     if library == OURS and not any(change.startswith(_CLASS) for change in changed):
         row.command = " ".join(["rlpyt train", *configuration.split(":"), *(["--set", *map(shlex.quote, changed)] if changed else [])])

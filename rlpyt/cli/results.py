@@ -3,7 +3,9 @@
 Without an option, docs/learning.md of this clone is made again from docs/learning/results.json. --add first
 puts runs into that table: a run takes the place of an earlier one with the same configuration, steps and seed
 that got no further, and the command says so. --compare prints such a page of your runs, compared with the
-published table, or with another one or other runs, which are on the page, too.
+published table, or with another one or other runs, which are on the page, too. Statistics of all rows need
+the scale of each task, the returns that count as scores 0 and 1. The table has those of its tasks; --scale gives
+others, and without --compare puts them into the table.
 
 Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
 fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Incomplete runs, which
@@ -15,6 +17,7 @@ examples:
   rlpyt results --add data/local/sweep
   rlpyt results --compare data/local/mine
   rlpyt results --compare data/local/mine data/local/theirs > compared.md
+  rlpyt results --compare data/local/mine --scale Acrobot-v1 -500 -80
 """
 
 from __future__ import annotations
@@ -36,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--compare", metavar="DIR", nargs="+", action=Gather, help="print the page of these runs, compared with a second directory or table"
     )
+    parser.add_argument(
+        "--scale",
+        metavar=("TASK", "LOW", "HIGH"),
+        nargs=3,
+        action="append",
+        default=[],
+        help="the returns of a task that count as scores 0 and 1; once for each task",
+    )
     parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
     parser.add_argument(
         "--page", metavar="FILE", help="the page with places for tables; default: docs/learning.md of this clone, and none with --table"
@@ -55,9 +66,10 @@ def run(args: argparse.Namespace) -> int:
     if not directory.is_dir() and not args.compare:
         raise FileNotFoundError(f"There is no directory {directory} for the table: make it, or give another file with --table.")
     # Table and curves are two files, which nobody may change between two looks at them.
-    lock, others_do = (sole_writer, "uses the table of") if args.add else (reader, "is writing to")
+    writes = args.add or (args.scale and not args.compare)
+    lock, others_do = (sole_writer, "uses the table of") if writes else (reader, "is writing to")
     with lock(directory, f"Another process {others_do} {directory}: wait until it has ended.") if directory.is_dir() else nullcontext():
-        table = _compare(args.compare, table_path) if args.compare else _make(args, table_path)
+        table = _compare(args, table_path) if args.compare else _make(args, table_path)
     if args.picture:
         from rlpyt.experiments.results.pages import curves
 
@@ -76,13 +88,14 @@ def _make(args: argparse.Namespace, table_path: Path) -> Any:
     page_path = Path(args.page) if args.page else None if args.table else _in_docs("learning.md")
     is_new = args.add and args.table and not table_path.exists()
     table = Table() if is_new else read_table(_there(table_path, "--table"))
-    if page_path is None and not args.add and not args.picture:
+    if page_path is None and not (args.add or args.scale or args.picture):
         raise ValueError("Nothing was asked for: --page FILE makes the page of this table, and --add DIR puts runs into it.")
     if args.add:
         table.add(_read(args.add, table))
         _say_left_out(table)
+    table.scales.update(_scales(args.scale, table))
     page = filled(_there(page_path, "--page").read_text(encoding="utf-8"), table) if page_path else ""
-    if args.add:
+    if args.add or args.scale:
         write_table(table, table_path)
     if page_path:
         with atomic_write(page_path, "w", encoding="utf-8") as file:
@@ -91,15 +104,41 @@ def _make(args: argparse.Namespace, table_path: Path) -> Any:
     return table
 
 
-def _compare(paths: list[str], table_path: Path) -> Any:
+def _scales(given: list[list[str]], *tables: Any) -> dict[str, tuple[float, float]]:
+    """The values of --scale, by task.
+
+    Raises:
+        ValueError: no row of the tables has such a task, or the values are no scale.
+    """
+    import math
+
+    from rlpyt.utils.misc import did_you_mean
+
+    tasks = list(dict.fromkeys(row.task for table in tables for row in table.rows.values()))
+    scales = {}
+    for task, *numbers in given:
+        if task not in tasks:
+            hint = did_you_mean(task, tasks, otherwise=f"There are: {', '.join(tasks)}.")
+            raise ValueError(f"--scale {task}: no row has this task. {hint}")
+        try:
+            low, high = map(float, numbers)
+        except ValueError:
+            low = high = math.nan
+        if not (low < high and math.isfinite(high - low)):
+            raise ValueError(f"--scale {task} takes two numbers, the lower one first, not {' and '.join(numbers)}.")
+        scales[task] = (low, high)
+    return scales
+
+
+def _compare(args: argparse.Namespace, table_path: Path) -> Any:
     """Print the page of runs compared with others, and return their table."""
     from rlpyt.experiments.results.pages import written
     from rlpyt.experiments.results.table import OURS, Table, read_table
 
-    if len(paths) > 2:
-        raise ValueError(f"--compare takes one directory or two, not {len(paths)}.")
+    if len(args.compare) > 2:
+        raise ValueError(f"--compare takes one directory or two, not {len(args.compare)}.")
     labels = read_table(table_path) if table_path.exists() else None
-    mine, *others = paths
+    mine, *others = args.compare
     table = _read([mine], labels)
     if not others:
         published = read_table(_there(table_path, "--table"))
@@ -107,6 +146,7 @@ def _compare(paths: list[str], table_path: Path) -> Any:
     else:
         (name,) = others
         other = read_table(name) if Path(name).is_file() else _read([name], labels)
+    table.scales.update(_scales(args.scale, table, other))
     show(written(table, other, (mine, name), shows_other=bool(others)))
     return table
 

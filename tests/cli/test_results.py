@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlpyt.experiments.results.table import read_table
 from rlpyt.utils.logging.context import reader, sole_writer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -117,6 +118,27 @@ def test_what_a_run_replaces_in_a_table_is_said(trained, page, tmp_path, rlpyt):
     (tmp_path / "curves.csv").write_text("\n".join([*curves[:-1], curves[-1].rpartition(",")[0] + ",12345"]) + "\n")
     code, _, err = rlpyt("results", "--add", run_dir, "--table", table)
     assert code == 0 and "with a return of 12345, is replaced by one of " in err
+
+
+def test_a_scale_is_given_for_a_comparison_or_kept_in_a_table(trained, page, tmp_path, rlpyt):
+    run_dir, table = trained("cartpole", "ppo"), tmp_path / "results.json"
+    assert rlpyt("results", "--add", run_dir, "--table", table)[0] == 0
+    scale = ["--scale", "CartPole-v1", "-5", "1e3"]
+    code, _, err = rlpyt("results", "--compare", run_dir, "--table", table, *scale)
+    assert (code, err, read_table(table).scales) == (0, "", {})
+    assert rlpyt("results", "--table", table, "--page", page, *scale)[0] == 0
+    assert read_table(table).scales == {"CartPole-v1": (-5, 1000)}
+    with reader(tmp_path, "this test"):
+        assert "Another process uses the table" in rlpyt("results", "--table", table, *scale)[2]
+    for wrong, said in [
+        (["CartPole-v0", "0", "1"], "no row has this task. Did you mean 'CartPole-v1'?"),
+        (["CartPole-v1", "1", "0"], "takes two numbers, the lower one first, not 1 and 0."),
+        (["CartPole-v1", "1", "much"], "takes two numbers, the lower one first, not 1 and much."),
+        (["CartPole-v1", "0", "inf"], "takes two numbers"),
+    ]:
+        code, _, err = rlpyt("results", "--table", table, "--scale", *wrong)
+        assert code == 2 and said in err and err.count("\n") == 1
+    assert read_table(table).scales == {"CartPole-v1": (-5, 1000)}
 
 
 @pytest.mark.parametrize(

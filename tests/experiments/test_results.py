@@ -326,6 +326,42 @@ def test_the_profile_is_of_rows_with_enough_runs_and_a_scale():
     assert "No row" in pages.profile(table_of(*rows))
 
 
+def test_a_page_of_own_runs_has_a_profile_and_says_what_counts_as_0_and_1():
+    table = table_of(row_of("a", 6, 6, 8, 8, 10), Task=(0, 10))
+    for text in (pages.written(table), pages.written(table, table_of(row_of("b", *range(5))), shows_other=False)):
+        assert pages.profile(table) in text and "0 and 1 are returns of 0 and 10 on Task" in text
+    both = pages.written(table, table_of(row_of("b", *[9] * 5, task="Other"), Other=(5, 9)), ("mine", "theirs"))
+    assert cells(both, ["mine", "1"])[2:4] == ["1.00 (1.00)", "0.60 (0.20 to 1.00)"] and cells(both, ["theirs", "1"])[-1] == "1.00 (1.00)"
+    assert "0 and 10 on Task, 5 and 9 on Other" in both and "without a scale" not in both
+
+
+def test_a_page_says_how_to_give_a_scale_that_is_missing():
+    text = pages.written(table_of(row_of("a", *range(5), task="My task"), row_of("b", *range(5)), row_of("c", 1, task="few"), Task=(0, 10)))
+    assert "`--scale 'My task' LOW HIGH`" in text and cells(text, ["rlpyt", "1"])
+    assert "--scale" not in pages.written(table_of(row_of("c", 1, task="few")))
+
+
+def test_a_page_explains_its_words_and_no_others():
+    plain = row_of("a", *range(1, 6))
+    for run in plain.runs:
+        run.made = dict(torch="2")
+    text = pages.written(table_of(plain))
+    assert "* **IQM**" in text and not any(
+        f"* **{word}**" in text for word in ("Few", "Goal", "Older", "Incomplete", "Published", "Seconds")
+    )
+    other = row_of("b", 1, task="Other")
+    other.goal, other.reference, other.runs[0].seconds = 3, "by others", 2.0
+    other.put(Run(7, [50], [1.0]))
+    text = pages.written(table_of(plain, other))
+    assert all(f"* **{word}**" in text for word in ("IQM", "Few", "Goal", "Older", "Incomplete", "Published", "Seconds"))
+    assert "probability" not in text, "nothing is compared"
+    pairs = pages.written(table_of(plain), table_of(row_of("b", *range(5), library="X")), ("mine", "theirs"))
+    assert (
+        "The probability is that of a run of mine to have a higher return than one of theirs" in pairs
+        and "no row counts twice" not in pairs
+    )
+
+
 # --- Runs -------------------------------------------------------------------------------------------------------------
 def test_runs_of_a_configuration_make_a_row_which_is_called_as_in_the_published_table(tmp_path):
     labels = table_of(Row("cartpole:ppo", "CartPole", "PPO (published)", 100, "rlpyt train cartpole ppo", goal=475, reference="500"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -43,7 +44,7 @@ def filled(page: str, table: Table) -> str:
 
 
 def written(table: Table, other: Table | None = None, names: tuple[str, str] = ("here", "there"), shows_other: bool = True) -> str:
-    """Return a table, and its comparison with another one called `names[1]`, as a page in Markdown.
+    """Return a table, and its comparison with another one called `names[1]`, as a page in Markdown that explains its words.
 
     Args:
         table: the table.
@@ -51,15 +52,73 @@ def written(table: Table, other: Table | None = None, names: tuple[str, str] = (
         names: the names of both.
         shows_other: whether the page has the rows of the other table, too.
     """
-    parts = ["# Results"]
-    if other is None or not shows_other:
-        parts += [results(table), origins(table)]
-    else:
-        parts += [part for name, each in zip(names, (table, other)) for part in (f"## {name}", results(each), origins(each))]
+    shown = [(names[0], table)]
+    if other is not None and shows_other:
+        shown.append((names[1], other))
+    has_both = len(shown) > 1
+    scales = {**(other.scales if other is not None else {}), **table.scales}
+    parts, title = ["# Results"], f"## {names[0]} compared with {names[1]}"
+    for name, each in shown:
+        parts += [*([f"## {name}"] if has_both else []), results(each), origins(each)]
+    parts += [title] * has_both + [_words([each for _, each in shown]), "### All rows together" if has_both else "## All rows together"]
+    groups = [(name, list(each.rows.values())) for name, each in shown] if has_both else _by_library(table)
+    parts += [*_normalization([row for _, rows in groups for row in rows], scales), _profiles(groups, scales)]
     if other is not None:
-        rows, others = list(table.rows.values()), list(other.rows.values())
-        parts += [f"## {names[0]} compared with {names[1]}", comparison(rows, others, table.scales, names)]
+        compared = comparison(list(table.rows.values()), list(other.rows.values()), scales, names)
+        parts += ["### Pairs of rows" if has_both else title, compared]
+        if compared.startswith("|"):
+            parts.append(_pairs_explained(names, has_all="| all " in compared))
     return "\n\n".join(parts) + "\n"
+
+
+def _pairs_explained(names: tuple[str, str], has_all: bool) -> str:
+    """Explain the table of `comparison`; `has_all`: it has a line of all pairs."""
+    sentences = [
+        "A row is compared with rows of the same task and steps: with those of its algorithm, and if there are none, with all.",
+        f"The probability is that of a run of {names[0]} to have a higher return than one of {names[1]}; equal returns count half.",
+        "In the line of all pairs together, no row counts twice." if has_all else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _words(tables: Sequence[Table]) -> str:
+    """Explain the words of `results` that occur, in Markdown."""
+    rows = [row for table in tables for row in table.rows.values()]
+    runs = [run for row in rows for run in row.runs]
+    words = {
+        "IQM": "the interquartile mean of the last mean returns of complete runs, the mean without the lowest and the highest quarter. "
+        f"Its 95 % interval is a bootstrap over runs; one of fewer than {ENOUGH} is too narrow.",
+        "Few": f"a row of fewer than {FEW} complete runs: an example, not a result.",
+        "Incomplete": "a run that stopped early or is still running. It is listed with what it reached, and is no part of a statistic.",
+        "Goal": "the mean return that counts as learned in that row, after its steps.",
+        "Published": "results of other authors, or what is known of the task.",
+        "Seconds": "those of the fastest complete run.",
+        "Older": "runs of which commit and versions were not recorded.",
+    }
+    occurs = {
+        "IQM": any(row.complete for row in rows),
+        "Few": any(len(row.complete) < FEW for row in rows),
+        "Incomplete": any(not row.is_complete(run) for row in rows for run in row.runs),
+        "Goal": any(row.goal is not None for row in rows),
+        "Published": any(row.reference for row in rows),
+        "Seconds": any(run.seconds is not None for row in rows for run in row.complete),
+        "Older": any(not run.made for run in runs),
+    }
+    lines = [f"* **{word}**: {meaning}" for word, meaning in words.items() if occurs[word]]
+    return "\n".join(["What the words mean:", "", *lines]) if lines else "There are no rows."
+
+
+def _normalization(rows: Sequence[Row], scales: Scales) -> list[str]:
+    """Explain what `_profiles` says of these rows; [] if none of them counts there."""
+    tasks = dict.fromkeys(row.task for row in rows if _has_scale(row, scales))
+    if not tasks:
+        return []
+    returns = ", ".join(f"{scales[task][0]:,.6g} and {scales[task][1]:,.6g} on {printable(task)}" for task in tasks)
+    return [
+        f"Scores are normalized, so that tasks can be averaged: 0 and 1 are returns of {returns}. The performance profile is the "
+        f"fraction of runs whose score is above a threshold, such as > {THRESHOLDS[0]:g}, averaged over the rows with at least {ENOUGH} "
+        "complete runs. Its 95 % intervals are from a bootstrap over runs."
+    ]
 
 
 def results(table: Table) -> str:
@@ -153,15 +212,32 @@ def _letter(i: int) -> str:
 
 def profile(table: Table) -> str:
     """Return the performance profile of each library, in Markdown: which part of the runs scores more than a threshold."""
+    return _profiles(_by_library(table), table.scales)
+
+
+def _by_library(table: Table) -> list[tuple[str, list[Row]]]:
+    return [(library, table.rows_of(library)) for library in dict.fromkeys(row.library for row in table.rows.values())]
+
+
+def _profiles(groups: Sequence[tuple[str, Sequence[Row]]], scales: Scales) -> str:
+    """Return the performance profile of each group of rows, by its name, and the tasks that have no scale."""
     head = ["", "rows", *(f"> {threshold:g}" for threshold in THRESHOLDS)]
     body = []
-    for library in dict.fromkeys(row.library for row in table.rows.values()):
-        rows = [row for row in table.rows_of(library) if _has_scale(row, table.scales)]
+    for name, group in groups:
+        rows = [row for row in group if _has_scale(row, scales)]
         if rows:
-            body.append([library, str(len(rows)), *_profile(rows, table.scales)])
+            body.append([name, str(len(rows)), *_profile(rows, scales)])
+    parts = ["\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])] if body else []
     if not body:
-        return f"No row has {ENOUGH} complete runs and a scale."
-    return "\n".join([_line(head), "|---" * len(head) + "|", *map(_line, body)])
+        parts.append(f"No row has {ENOUGH} complete runs and a scale.")
+    unscaled = dict.fromkeys(row.task for _, rows in groups for row in rows if len(row.scores) >= ENOUGH and row.task not in scales)
+    if unscaled:
+        options = " ".join(f"--scale {shlex.quote(printable(task))} LOW HIGH" for task in unscaled)
+        parts.append(
+            f"Rows without a scale are left out. Give the return of each task that counts as a score of 0, such as that of random actions, "
+            f"and the one that counts as 1: `{options}`."
+        )
+    return "\n\n".join(parts)
 
 
 def _profile(rows: Sequence[Row], scales: Scales) -> list[str]:

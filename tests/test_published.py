@@ -32,9 +32,10 @@ MARGIN = 0.05  # of the scale of a task
 
 
 def cheap_rows(table):
-    """The rows of rlpyt that a test can afford, with runs enough to compare with."""
+    """The rows of rlpyt that a test can afford, with runs enough to compare with, and that a run without learning would not pass."""
     rows = [row for row in table.rows_of(OURS) if len(row.scores) >= ENOUGH and row.task in table.scales]
-    rows = [row for row in rows if row.scores.max() >= goal_of(row)]
+    rows = [row for row in rows if row.goal is not None and row.scores.max() >= row.goal]
+    rows = [row for row in rows if lowest(row, table.scales) >= table.scales[row.task][0]]
     return [row for row in rows if min((run.seconds for run in row.runs if run.seconds is not None), default=math.inf) < CHEAP]
 
 
@@ -110,6 +111,13 @@ def test_the_band_does_not_reach_below_the_goal(goal, at_least):
     assert lowest(dataclasses.replace(ROW, goal=goal), SCALES) == at_least
     assert all(lowest(row, TABLE.scales) >= goal_of(row) for row in cheap_rows(TABLE))
     assert cheap_rows(Table({"name": dataclasses.replace(ROW, goal=71)}, SCALES)) == []
+
+
+@pytest.mark.parametrize("goal, low, is_drawn", [(30, 0, True), (None, 0, False), (25, 24, True), (25, 30, False)])
+def test_a_row_is_drawn_only_if_a_run_that_learns_nothing_would_fail(goal, low, is_drawn):
+    row = dataclasses.replace(ROW, goal=goal, runs=[dataclasses.replace(run, seconds=1.0) for run in ROW.runs])
+    assert cheap_rows(Table({"name": row}, dict(Task=(low, 100)))) == [row] * is_drawn
+    assert all(lowest(row, TABLE.scales) >= TABLE.scales[row.task][0] for row in cheap_rows(TABLE))
 
 
 @pytest.mark.parametrize("n, m, chance", [(1, 0, Fraction(1, 4)), (2, 0, Fraction(1, 10)), (3, 0, Fraction(1, 10)), (3, 1, Fraction(1, 4))])

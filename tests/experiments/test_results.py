@@ -240,6 +240,12 @@ def test_rows_are_compared_with_their_own_algorithm_if_it_is_there_and_else_with
     assert [line.split(" | ")[2:4] for line in text.splitlines()[2:]] == [["PPO", "PPO"], ["Mine", "PPO"], ["Mine", "DQN"]]
 
 
+def test_pairs_of_one_algorithm_come_first():
+    mine = [row_of("b", *range(5), algorithm="Mine"), row_of("a", *range(5), algorithm="PPO")]
+    text = pages.comparison(mine, [row_of("c", *range(5), algorithm="PPO")], {}, ("here", "there"))
+    assert [line.split(" | ")[2:4] for line in text.splitlines()[2:]] == [["PPO", "PPO"], ["Mine", "PPO"]]
+
+
 def test_rows_of_few_runs_are_not_compared():
     assert "No pair" in pages.comparison([row_of("a", *range(4))], [row_of("b", *range(5))], {}, ("here", "there"))
     assert "no runs of another library" in pages.against(table_of(row_of("a", *range(5))))

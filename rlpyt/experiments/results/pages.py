@@ -261,8 +261,9 @@ def against(table: Table) -> str:
 def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names: tuple[str, str]) -> str:
     """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
 
-    If some pairs of a row have the same algorithm, the row has no other pairs. Rows with fewer than ENOUGH complete runs are left out. In
-    the statistics of all pairs together, no row counts twice, see `_once`, and rows of the same `Row.block` are resampled together.
+    If some pairs of a row have the same algorithm, the row has no other pairs. Pairs of one algorithm come first. Rows with fewer than ENOUGH
+    complete runs are left out. In the statistics of all pairs together, no row counts twice, see `_once`, and rows of the same `Row.block`
+    are resampled together.
 
     Args:
         rows, others: the rows to compare.
@@ -274,7 +275,7 @@ def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names
         return f"No pair of rows has the same task and steps, and at least {ENOUGH} complete runs each."
     head = ["task", "steps", names[0], names[1], f"IQM, {names[0]}", f"IQM, {names[1]}", f"{names[0]} is better, probability"]
     body = []
-    for x, y in pairs:
+    for x, y in sorted(pairs, key=lambda pair: pair[0].kind != pair[1].kind):  # First the pairs of one algorithm.
         probability = stratified_bootstrap([x.scores, y.scores], probability_of_improvement, blocks=[x.block, y.block])
         body.append([x.task, _steps(x.n_steps), x.label, y.label, _score(x), _score(y), _with_interval(probability, _fraction)])
     scaled = [pair for pair in _once(pairs) if all(_has_scale(row, scales) for row in pair)]

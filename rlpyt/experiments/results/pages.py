@@ -261,9 +261,9 @@ def against(table: Table) -> str:
 def comparison(rows: Sequence[Row], others: Sequence[Row], scales: Scales, names: tuple[str, str]) -> str:
     """Return a table in Markdown of the pairs of rows with the same task and steps, and for all tasks together.
 
-    If some pairs of a row have the same algorithm, the row has no other pairs. Pairs of one algorithm come first. Rows with fewer than ENOUGH
-    complete runs are left out. In the statistics of all pairs together, no row counts twice, see `_once`, and rows of the same `Row.block`
-    are resampled together.
+    If some pairs of a row have the same algorithm, the row has no other pairs. Pairs of one algorithm come first. Rows with fewer than
+    ENOUGH complete runs are left out. In the statistics of all pairs together, no row counts twice, see `_once`, and rows of the same
+    `Row.block` are resampled together.
 
     Args:
         rows, others: the rows to compare.

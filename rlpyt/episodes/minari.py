@@ -16,8 +16,10 @@ from rlpyt.envs.specs import EnvSpec, StepType, map_parts, sub_spaces
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.spaces.base import CompletedSpace
 from rlpyt.utils.extras import import_error
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.structures import Tree, field_names, leaves, numeric, tree_map
+from rlpyt.utils.text import shortened
 
 # Key of the agent_infos in Minari's infos.
 _AGENT_INFOS = "agent_infos"
@@ -46,10 +48,13 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
 
     Raises:
         ImportError: Minari is not installed.
+        TypeError: `dataset` is something else.
         ValueError: no episodes are selected, or the dataset does not have them.
     """
     if isinstance(dataset, str):
         dataset = _import_minari().load_dataset(dataset)
+    elif not has_all(dataset, "env_spec", "iterate_episodes"):
+        raise TypeError(f"{shortened(repr(dataset), 100)} is no dataset of Minari: give one, or the id of one on this machine.")
     limit = CompletedSpec(dataset.env_spec).max_episode_steps
     spec = EnvSpec(dataset.observation_space, dataset.action_space, limit)
     there = [int(i) for i in dataset.episode_indices]

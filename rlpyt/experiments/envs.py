@@ -13,12 +13,23 @@ from rlpyt.envs.gym import GymEnvWrapper, make_gym
 
 
 class SomeComponents(gymnasium.ObservationWrapper):
-    """Shows only some components of a vector observation: ``observation[components]``."""
+    """Shows only some components of a vector observation: ``observation[components]``.
+
+    Raises:
+        ValueError: observations are no vectors, or have no such component.
+    """
 
     def __init__(self, env: gymnasium.Env, components: Sequence[int]) -> None:
         super().__init__(env)
         self.components = list(components)
         space: Any = env.observation_space
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"Components can be chosen of vectors only, and observations are of {space}.")
+        n = space.shape[0]
+        if not self.components or not all(-n <= i < n for i in self.components):
+            raise ValueError(
+                f"components={self.components} must be at least one of the numbers 0 to {n - 1} of the observation's components."
+            )
         self.observation_space = gymnasium.spaces.Box(space.low[self.components], space.high[self.components], dtype=space.dtype)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:

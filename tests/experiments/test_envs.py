@@ -15,6 +15,19 @@ def test_only_some_components_of_observations_are_seen():
     np.testing.assert_allclose(observation, np.array(env.env.unwrapped.state)[[0, 2]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name, components, message",
+    [
+        ("CartPole-v1", [0, 7], r"components=\[0, 7\] must be at least one of the numbers 0 to 3"),
+        ("CartPole-v1", [], r"components=\[\] must be at least one of the numbers 0 to 3"),
+        ("FrozenLake-v1", [0], r"Components can be chosen of vectors only, and observations are of Discrete\(16\)"),
+    ],
+)
+def test_components_that_are_not_there_are_refused(name, components, message):
+    with pytest.raises(ValueError, match=message):
+        make_partial(name, components)
+
+
 def test_rewards_are_scaled_for_training_only():
     pytest.importorskip("mujoco")
     train, evaluate = (make_scaled("HalfCheetah-v5", discount=discount) for discount in (0.99, None))

@@ -32,7 +32,7 @@ from rlpyt.envs.specs import EnvSpec
 from rlpyt.episodes import EpisodeBatch, StepType
 from rlpyt.replays.base import CompletedReplay
 from rlpyt.replays.episode import EpisodeReplayBuffer
-from rlpyt.runners.offline_rl import OfflineRl, as_sampled
+from rlpyt.runners.offline_rl import OfflineRl, as_sampled, episodes_of
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -358,6 +358,12 @@ def test_digests_of_samples_are_those_of_the_data_set(cartpole, tmp_path):
     assert (found.a.steps, found.names["Samples"], found.names["Parameters"]) == (0, ["data.rewards"], [])
     resumed = rows("a", cartpole, 40, resume_from=tmp_path / "a" / "run_0")
     assert [row.steps for row in resumed] == [0, 10, 20, 30, 40] and resumed[-1].digests["Samples"] == a[0].digests["Samples"]
+
+
+@pytest.mark.parametrize("dataset", [None, [1, 2], {"rewards": [1]}])
+def test_what_is_no_data_set_is_said_to_be_none(dataset):
+    with pytest.raises(TypeError, match="is no dataset of Minari: give one, or the id of one on this machine"):
+        episodes_of(dataset)
 
 
 def test_what_cannot_be_trained_on_a_data_set_is_refused(cartpole):

@@ -35,7 +35,7 @@ class MujocoFfAgent(MujocoMixin, GaussianPgAgent):
             logger.warn(
                 f"{type(self).__name__} takes actions with means between -1 and 1 (mu_nonlinearity=Tanh of its model), but those of the "
                 f"environment go to {bounds[is_out_of_reach].max():g}: rescale_actions=True, or mu_nonlinearity=None in model_kwargs, "
-                "reaches them."
+                "reaches them. (BehaviorCloning takes the latter only.)"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ X_LABELS = {
     "Iteration": "iteration",
 }
 _FIGURE_CHARACTERS = 88  # Width of the figure in characters of the legend.
+_PANEL_CHARACTERS = 46  # Width of a panel of `plot_panels` in characters of its title; those of its legend are smaller.
+_MOST_LINES_INSIDE = 14  # of the legend of a panel
+_LEGEND_LINE = 0.17  # inches
 
 
 def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
@@ -193,23 +197,46 @@ def plot_panels(
 
     paths = picture_paths(path)
     make_figure = figure_maker()
+    from matplotlib.transforms import ScaledTranslation
+
     if not panels:
         raise ValueError("There are no curves to draw.")
     n_columns = min(len(panels), 3)
     n_rows = -(-len(panels) // n_columns)
-    figure = make_figure(figsize=(4 * n_columns, 3.1 * n_rows), dpi=110, layout="constrained")
+    names = {
+        task: {algorithm: _wrapped(f"{algorithm} (n={len(curves)})") for algorithm, curves in each.items()} for task, each in panels.items()
+    }
+    below = [_lines_below(labels.values()) for labels in names.values()]
+    # Constrained layout takes the place of a legend from the panels of a row, so the picture gets as much higher.
+    extra = sum(max(below[i : i + n_columns]) for i in range(0, len(below), n_columns)) * _LEGEND_LINE
+    figure = make_figure(figsize=(4 * n_columns, 3.1 * n_rows + extra), dpi=110, layout="constrained")
     all_axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for axes, (task, algorithms) in zip(all_axes, panels.items(), strict=False):
+    for axes, (task, algorithms), n_below in zip(all_axes, panels.items(), below, strict=False):
         for (algorithm, curves), color in zip(algorithms.items(), _colors(len(algorithms)), strict=True):
             xs, values = on_common_grid(curves)
             band = bootstrap(values, interquartile_mean, n_resamples, confidence)
-            _draw_band(axes, xs, band, color, f"{literal(algorithm)} (n={len(curves)})")
+            _draw_band(axes, xs, band, color, names[task][algorithm])
         _finish_axes(axes, STEPS_COLUMN, "return")
-        axes.set_title(literal(task), fontsize=10)
-        axes.legend(frameon=False, fontsize=7)
+        axes.set_title(_wrapped(task), fontsize=10)
+        where: dict[str, Any] = {}
+        if n_below:
+            below_axis = axes.transAxes + ScaledTranslation(0, -0.45, figure.dpi_scale_trans)
+            where = dict(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_axis)
+        axes.legend(frameon=False, fontsize=7, **where)
     for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
     return [save_figure(figure, each) for each in paths]
+
+
+def _wrapped(text: Any) -> str:
+    """Return a text for a panel of `plot_panels`, literally, in lines that are not wider than the panel."""
+    return "\n".join(map(literal, textwrap.wrap(printable(text), _PANEL_CHARACTERS))) or literal(text)
+
+
+def _lines_below(labels: Iterable[str]) -> int:
+    """How many lines of text a legend has that belongs below its panel, where it hides no curve; 0 if it has room inside."""
+    n_lines = [label.count("\n") + 1 for label in labels]
+    return sum(n_lines) if max(n_lines, default=0) > 1 or sum(n_lines) > _MOST_LINES_INSIDE else 0
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:

@@ -4,7 +4,7 @@ import json
 import pytest
 from absent import make_absent
 
-from rlpyt.utils.plotting import _label, plot_learning_curve
+from rlpyt.utils.plotting import _label, plot_learning_curve, plot_panels
 
 PNG = b"\x89PNG"
 
@@ -114,3 +114,26 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
 )
 def test_axes_say_in_words_what_a_column_holds(column, label):
     assert _label(column) == label
+
+
+@pytest.mark.filterwarnings("error")
+def test_panels_have_room_beside_long_labels_and_many_of_them(tmp_path, drawn):
+    changed = "PPO, algo.discount=0.97, algo.learning_rate=0.0007, model.hidden_sizes=[64, 64, 64], optim.eps=1e-05, $x$=" + 40 * "long"
+    curves = [([0, 10], [0.0, 1.0])] * 2
+    plot_panels(dict(Short=dict(PPO=curves)), tmp_path / "short.png", n_resamples=10)
+    plot_panels(
+        {"Long": {f"{changed}, {i}": curves for i in range(3)}, "Many": {str(i): curves for i in range(30)}, "Short": dict(PPO=curves)},
+        tmp_path / "long.png",
+        n_resamples=10,
+    )
+    (short,), panels = (figure.axes for figure in drawn)
+    for axes in panels:
+        figure = axes.figure
+        legend = axes.get_legend().get_window_extent()
+        assert axes.get_window_extent().height > 0.7 * short.get_window_extent().height
+        assert axes.get_window_extent().width > 0.7 * short.get_window_extent().width
+        assert figure.bbox.x0 <= legend.x0 < legend.x1 <= figure.bbox.x1 and figure.bbox.y0 <= legend.y0
+    texts = [text.get_text() for text in panels[0].get_legend().get_texts()]
+    assert len(set(texts)) == 3 and all("hidden_sizes" in text and "(n=2)" in text for text in texts)
+    below = [axes.get_legend().get_window_extent().y1 <= axes.get_window_extent().y0 for axes in panels]
+    assert below == [True, True, False]

@@ -33,22 +33,37 @@ def make(spaces=SPACES, **settings):
     return algo, agent
 
 
-@pytest.mark.parametrize("expectile, temperature, max_weight", [(0.7, 3.0, 100.0), (0.9, 1.0, 1.2), (0.5, 0.0, 100.0)])
-def test_losses_and_their_gradients_are_the_formulas(expectile, temperature, max_weight):
+def output_of_v(agent):
+    return [m for m in agent.v_model.mlp.model if isinstance(m, torch.nn.Linear)][-1]
+
+
+@pytest.mark.parametrize("TL", [False, True], ids=["all valid", "unknown final observations"])
+@pytest.mark.parametrize("expectile, temperature, max_weight", [(0.7, 3.0, 5.0), (0.9, 1.0, 2.0), (0.5, 0.0, 100.0)])
+def test_losses_and_their_gradients_are_the_formulas(expectile, temperature, max_weight, TL):
     algo, agent = make(expectile=expectile, temperature=temperature, max_weight=max_weight)
-    samples = replayed()
-    q_terms, v_terms, pi_terms = [], [], []
-    for o, a, r, factor, o2 in rows(samples):
+    output_of_v(agent).bias.data -= 1.5  # So that advantages have both signs.
+    samples = replayed(TL=TL)
+    valid = ~(samples.timeout_n & samples.done_n) if TL else torch.ones(12, dtype=torch.bool)
+    assert 4 < valid.sum() < 12 or not TL
+    q_terms, v_terms, pi_terms, advantages = [], [], [], []
+    for is_valid, (o, a, r, factor, o2) in zip(valid, rows(samples)):
+        if not is_valid:
+            continue
         with torch.no_grad():
             target_q = min(q_of(agent.target_q1_model, o, a), q_of(agent.target_q2_model, o, a))
             y = r + factor * v_of(agent.v_model, o2)
         q_terms.append(0.5 * (y - q_of(agent.q1_model, o, a)) ** 2 + 0.5 * (y - q_of(agent.q2_model, o, a)) ** 2)
         advantage = target_q - v_of(agent.v_model, o)
+        advantages.append(advantage.item())
         v_terms.append(abs(expectile - float(advantage < 0)) * 0.5 * advantage**2)
         out = mlp(agent.model, o)
         mean_, log_std = torch.tanh(out[:A]), out[A:].clamp(-5, 2)
         log_pi = sum(-0.5 * ((x - m) / s.exp()) ** 2 - s - 0.5 * math.log(2 * math.pi) for x, m, s in zip(a, mean_, log_std))
         pi_terms.append(-min(math.exp(temperature * advantage.item()), max_weight) * log_pi)
+    assert min(advantages) < 0 < max(advantages)
+    if temperature:
+        weights = [math.exp(temperature * x) for x in advantages]
+        assert any(1 < weight < max_weight for weight in weights) and max(weights) > max_weight, "some weights are clipped, others large"
     losses, values = algo.loss(samples)
     check(losses, [mean(q_terms), mean(v_terms), mean(pi_terms)], (agent.q_parameters(), agent.v_parameters(), agent.pi_parameters()))
     assert all(value.shape == (12,) and not value.requires_grad for value in values)

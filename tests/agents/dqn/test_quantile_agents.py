@@ -72,6 +72,15 @@ def test_quantiles_are_those_of_each_samples_fractions(name):
     torch.testing.assert_close(middle, agent(*batch, torch.full((5, 1), 0.5)))
 
 
+@pytest.mark.parametrize("name", ["iqn", "iqn_images"])
+def test_iqn_acts_on_the_mean_over_midpoints_of_equal_parts(name):
+    agent = make(name)
+    batch = inputs(agent, 5)
+    fractions = torch.tensor([(2 * i + 1) / (2 * N) for i in range(N)])
+    torch.testing.assert_close(agent.step(*batch).agent_info.q, agent(*batch, fractions).mean(-1))
+    assert MlpIqnAgent().n_acting_quantiles == 32
+
+
 def test_the_target_is_a_copy_until_told(agent):
     batch = inputs(agent, 4)
     assert torch.equal(agent.target(*batch), agent(*batch)) and not agent.target(*batch).requires_grad

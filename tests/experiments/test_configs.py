@@ -11,7 +11,9 @@ import pytest
 
 from rlpyt.agents.qpg import iql_agent
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.algos.offline.iql import IQL
+from rlpyt.algos.qpg.ensemble_sac import EnsembleSAC
 from rlpyt.experiments import configs as experiment_configs
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, config_modules, load, variant
@@ -62,16 +64,26 @@ def test_documented_configurations_have_their_documented_values(name, key):
     assert importlib.import_module(name).configs[key] == documented(name, key)
 
 
+MANY_UPDATES = dict(replay_ratio=5120, policy_update_interval=20, policy_value="mean")
+
 # Settings of papers, by the configurations that have them: module, key, and values by section.
 PUBLISHED = [
-    ("mujoco", "redq", dict(agent=dict(n_critics=10), algo=dict(n_target_critics=2, replay_ratio=5120, policy_value="mean"))),
-    ("mujoco", "droq", dict(agent=dict(q_model_kwargs=dict(dropout=0.01, layer_norm=True)), algo=dict(replay_ratio=5120))),
-    ("mujoco", "tqc", dict(agent=dict(n_critics=5, n_quantiles=25, q_model_kwargs=dict(hidden_sizes=[512] * 3)))),
+    ("mujoco", "redq", dict(agent=dict(n_critics=10), algo=dict(MANY_UPDATES, n_target_critics=2))),
+    ("mujoco", "droq", dict(agent=dict(q_model_kwargs=dict(dropout=0.01, layer_norm=True)), algo=MANY_UPDATES)),
+    (
+        "mujoco",
+        "tqc",
+        dict(agent=dict(n_critics=5, n_quantiles=25, q_model_kwargs=dict(hidden_sizes=[512] * 3)), algo=dict(policy_value="mean")),
+    ),
     (
         "mujoco",
         "crossq",
         dict(
-            agent=dict(target_networks=False, q_model_kwargs=dict(hidden_sizes=[2048, 2048], batch_renorm=True)),
+            agent=dict(
+                target_networks=False,
+                model_kwargs=dict(hidden_sizes=[256, 256], batch_renorm=True),
+                q_model_kwargs=dict(hidden_sizes=[2048, 2048], batch_renorm=True),
+            ),
             algo=dict(learning_rate=1e-3, policy_update_interval=3, optim_kwargs=dict(betas=(0.5, 0.999))),
         ),
     ),
@@ -79,11 +91,22 @@ PUBLISHED = [
         "atari_dqn",
         "rainbow",
         dict(
-            algo=dict(learning_rate=6.25e-5, double_dqn=True, n_step_return=3, pri_alpha=0.5, min_steps_learn=20_000),
+            agent=dict(eps_init=0, eps_final=0),
+            algo=dict(
+                learning_rate=6.25e-5,
+                double_dqn=True,
+                n_step_return=3,
+                prioritized_replay=True,
+                pri_alpha=0.5,
+                min_steps_learn=20_000,
+                target_update_interval=2000,
+            ),
             model=dict(dueling=True, noisy=True),
             optim=dict(eps=1.5e-4),
         ),
     ),
+    ("atari_dqn", "qr_dqn", dict(algo=dict(learning_rate=5e-5))),
+    ("atari_dqn", "iqn", dict(algo=dict(learning_rate=5e-5))),
     ("atari_dqn", "m_dqn", dict(algo=dict(munchausen=True, learning_rate=5e-5))),
 ]
 
@@ -100,6 +123,8 @@ def test_settings_that_papers_give_are_the_defaults():
     assert [default_of(IQL, name) for name in ("expectile", "temperature", "max_weight")] == [0.7, 3, 100]
     names = ("munchausen_alpha", "munchausen_temperature", "munchausen_min")
     assert [default_of(DQN, name) for name in names] == [0.9, 0.03, -1]  # Vieillard et al. 2020
+    assert default_of(QuantileDQN, "learning_rate") == 5e-5  # Dabney et al. 2018a and 2018b
+    assert default_of(EnsembleSAC, "n_dropped_quantiles") == 2  # Kuznetsov et al. 2020, per critic
 
 
 def default_of(cls, name):

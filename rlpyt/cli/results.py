@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=3,
         action="append",
         default=[],
-        help="the returns of a task that count as scores 0 and 1; once for each task",
+        help="the returns of a task that count as scores 0 and 1; once for each task (negative ones as -500, not -5e2)",
     )
     parser.add_argument("--table", metavar="FILE", help="the table; default: docs/learning/results.json of this clone")
     parser.add_argument(

@@ -131,6 +131,7 @@ class SyncRlMixin(RunnerMixin):
         replica = copy.copy(self)
         replica.hooks = ()  # Only rank 0 calls hooks, so they need not go through a pipe.
         replica._interrupt = replica._pool = replica._found = None  # Each rank reads its snapshot itself.
+        replica.digests = None  # Only rank 0 records them; after a training, they know the memory of its batches.
         start_method = CompletedSampler(self.sampler).start_method or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()

@@ -48,7 +48,7 @@ class Interrupt:
         signals: numbers of the signals.
         hurry: seconds after the second signal until this process ends at once; None for no such limit.
         may_repeat: whether a second signal is obeyed; False ignores it, for a process whose parent decides.
-        on_second: called, with `hurry`, when a second signal has ended the run and the place where it was is shown, to say what is left.
+        on_second: called without arguments after a second signal, to say what is left; only if `hurry` is given.
 
     Attributes:
         signal: number of the signal received, or None.

@@ -296,6 +296,16 @@ def test_outputs_that_do_not_fit_are_told_before_training(ModelCls, error, messa
     assert note.startswith(f"This was in the first step of MlpFfAgent with {ModelCls.__name__}; docs/custom_agent.md")
 
 
+def test_an_agent_with_a_step_of_its_own_may_have_other_outputs_and_its_error_is_told():
+    class Own(MlpFfAgent):
+        def step(self, observation, prev_action, prev_reward):
+            raise KeyError("of its own")
+
+    sampler = SerialSampler(make, dict(id="CartPole-v1"), batch_T=4, batch_B=1)
+    with pytest.raises(KeyError, match="of its own"):
+        sampler.initialize(Own(ModelCls=WithAState), seed=0, bootstrap_value=True)
+
+
 def test_a_recurrent_model_without_its_state_is_told():
     class Forgetful(Softmax):
         def forward(self, observation, prev_action, prev_reward, init_rnn_state):

@@ -314,6 +314,16 @@ def test_asynchronous_runs_are_refused_because_they_do_not_repeat():
 @full
 @processes
 @pytest.mark.timeout(120)
+def test_ranks_that_are_spawned_again_do_not_get_the_digests_of_the_first_training(tmp_path):
+    made = runner(SyncRl, n=2, affinity=[ONE, ONE])
+    made.sampler.start_method = "spawn"
+    train(made, tmp_path / "a")
+    assert len(train(made, tmp_path / "b")[2]) == 1
+
+
+@full
+@processes
+@pytest.mark.timeout(120)
 def test_of_several_processes_the_first_one_records(tmp_path):
     dirs = [train(runner(SyncRl, n=4, affinity=[ONE, ONE]), tmp_path / name)[1] for name in "ab"]
     a, b = (read_rows(each / FILE) for each in dirs)

@@ -16,6 +16,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.masked import is_masked
 from rlpyt.utils.collections import fields_of, namedarraytuple
+from rlpyt.utils.misc import is_of_rlpyt
 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "value"])
 
@@ -84,8 +85,10 @@ class PgAgent(BaseAgent):
     def blame_model(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> None:
         """After an error of `step` with these inputs: raise ValueError if the model returns something else than a tuple of tensors.
 
-        The model is asked once more, without a recurrent state.
+        The model is asked once more, without a recurrent state. A user's agent may need other outputs.
         """
+        if not is_of_rlpyt(type(self).step, type(self)._dist_info):
+            return
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         try:
             outputs = unwrap_ddp(self.model)(*inputs, None) if self.recurrent else unwrap_ddp(self.model)(*inputs)

@@ -209,9 +209,9 @@ class History:
         """Return the part of the time of all slots in which they had a run; None before any run has begun.
 
         Args:
-            until_last_begin: count only the time until the last run of each launcher began. After that, slots have nothing to do. Launchers
-                that have used no slot twice do not count, and None is returned if there are no others: until their last run began, they had
-                only started the first ones.
+            until_last_begin: count only the time until the last run of each launcher began. After that, slots have nothing to do. A
+                launcher that has used no slot twice does not count: until its last run began, it was still filling its slots. None if no
+                launcher counts.
         """
         busy = there = 0.0
         for launch in self.launches:

@@ -4,8 +4,8 @@ Without an option, docs/learning.md of this clone is made again from docs/learni
 puts runs into that table: a run takes the place of an earlier one with the same configuration, steps and seed
 that got no further, and the command says so. --compare prints such a page of your runs, compared with the
 published table, or with another one or other runs, which are on the page, too. Statistics of all rows need
-the scale of each task, the returns that count as scores 0 and 1. The table has those of its tasks; --scale gives
-others, and without --compare puts them into the table.
+the scale of each task, the returns that count as scores 0 and 1. The table has those of its tasks; --scale
+gives others, and without --compare puts them into the table.
 
 Scores are last mean returns. IQM is the interquartile mean over runs, with a 95 % bootstrap interval; one of
 fewer than five runs is too narrow. Rows of fewer than three runs are marked as few. Incomplete runs, which

@@ -83,7 +83,7 @@ class AgentPolicy:
             self.agent.sample_mode(self._itr)
 
     def take_spaces(self, env: Any) -> None:
-        """Do what `prepare` does, except that an initialized agent stays in its mode."""
+        """Take the spaces of an environment, and initialize the agent with them if necessary. An initialized agent stays in its mode."""
         self._spaces = _rlpyt_spaces(env)
         if self.agent.env_spaces is None:
             self.agent.initialize(self._spaces)

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
             )
         from rlpyt.runners.snapshots import runs_in
 
-        runs = f" It has {', '.join(path.name for path in runs_in(run_dir)[:3])}: give one of these." if runs_in(run_dir) else ""
+        names = [path.name for path in runs_in(run_dir)[:3]]
+        runs = f" It has {', '.join(names)}: give one of these." if names else ""
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.{runs}")
 
     from rlpyt.experiments.opening import OpenedRun

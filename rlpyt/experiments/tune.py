@@ -151,10 +151,12 @@ def _bounds_missing(constants: Sequence[str]) -> str:
 
     This alone is no error, since there may be settings that take such a word.
     """
-    pairs = [(setting, setting.partition("=")[2].strip()) for setting in constants]
-    hints = [f"{range_} needs its {'values' if range_ == 'choice' else 'bounds'}" for _, range_ in pairs if range_ in RANGES]
-    examples = [f"{setting.strip()}{_BOUNDS[range_]}" for setting, range_ in pairs if range_ in RANGES]
-    return " ".join(f"{hint}, such as {example}." for hint, example in zip(hints, examples))
+    hints = []
+    for setting in constants:
+        name = setting.partition("=")[2].strip()
+        if name in RANGES:
+            hints.append(f"{name} needs its {'values' if name == 'choice' else 'bounds'}, such as {setting.strip()}{_BOUNDS[name]}.")
+    return " ".join(hints)
 
 
 def _check_corners(

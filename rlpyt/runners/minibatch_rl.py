@@ -353,16 +353,15 @@ class MinibatchRlBase(BaseRunner):
         """Return the number of iterations: enough for `n_steps`, rounded up to whole logging intervals."""
         self.log_interval_itrs = max(self.log_interval_steps // self.itr_batch_size, 1)
         self.n_itr = self.planned_steps(self.itr_batch_size) // self.itr_batch_size
+        why = ""
         if self.log_interval_itrs > -(-self.n_steps // self.itr_batch_size):
             logger.warn(
                 f"log_interval_steps={int(self.log_interval_steps):,} is more than n_steps={int(self.n_steps):,}, which is rounded up to "
                 f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
             )
-            is_explained = True
-        else:
-            is_explained = self.n_itr * self.itr_batch_size <= _MUCH_MORE * self.n_steps
-        interval = f"whole logging intervals of {self.log_interval_itrs * self.itr_batch_size:,} steps"
-        why = "" if is_explained else f" (n_steps={int(self.n_steps):,} rounded up to {interval})"
+        elif self.n_itr * self.itr_batch_size > _MUCH_MORE * self.n_steps:
+            interval = self.log_interval_itrs * self.itr_batch_size
+            why = f" (n_steps={int(self.n_steps):,} rounded up to whole logging intervals of {interval:,} steps)"
         logger.log(
             f"Running {self.n_itr:,} iterations of {plural(self.itr_batch_size, 'environment step')}, "
             f"{self.n_itr * self.itr_batch_size:,} in all{why}, with a row of the log after every {self.log_interval_itrs:,}."

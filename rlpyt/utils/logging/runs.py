@@ -206,7 +206,7 @@ def read_columns(progress_file: Any) -> dict[str, list[float]]:
         ValueError: the file is not CSV.
     """
     if os.path.isdir(progress_file):
-        progress_file = os.path.join(progress_file, "progress.csv")
+        progress_file = os.path.join(progress_file, PROGRESS)
     with open(progress_file, newline="", encoding="utf-8", errors="backslashreplace") as file:
         try:
             header, *rows = list(csv.reader(io.StringIO(file.read().rpartition("\n")[0], newline=""))) or [[]]

@@ -9,7 +9,7 @@ its environments as is faster for it here: all in one process or each in one of 
 
 "Bare" is what nobody does without: environments stepped with random actions in as many processes as there are processors, then the
 network's forward passes for as many actions, and the gradient updates, channels last, with fused Adam, on one batch again and again.
-Nothing is recorded.
+Nothing is recorded. `--busy 1` measures all of them beside one process that computes.
 """
 
 from __future__ import annotations
@@ -261,10 +261,14 @@ if __name__ == "__main__":
     parser.add_argument("--sb3_python", help="Python with Stable-Baselines3; default: without", default=None)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", nargs="+", default=["a2c", "ppo", "ppo_bf16", "dqn"], choices=list(SETTINGS))
+    parser.add_argument("--busy", type=int, default=0, help="other processes that compute meanwhile")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         who, task, way = args.measure
         print(dict(ours=ours, bare=bare, sb3=lambda task: theirs(task, way == "many"))[who](task))
     else:
-        main(args.sb3_python, args.rounds, args.tasks)
+        from common import busy
+
+        with busy(args.busy):
+            main(args.sb3_python, args.rounds, args.tasks)

@@ -10,11 +10,9 @@ times that share: medians of ratios, in each round of which a run was measured a
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
@@ -24,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from bench_samplers import start_sampler
-from common import median, tell
+from common import busy, median, tell
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -88,27 +86,6 @@ CONTENDERS = {  # name -> (processors that it uses, how to make it)
     "SAC, 2 threads": (2, lambda: training(SAC(min_steps_learn=64), SacAgent(), "Pendulum-v1", 1, 1, 2)),
     "PPO, 1 thread": (1, lambda: training(PPO(), MlpFfAgent(), "CartPole-v1", 64, 8, 1)),
 }
-
-
-@contextmanager
-def busy(n: int) -> Iterator[None]:
-    """Within this context, `n` processes compute."""
-    processes = [multiprocessing.get_context("fork").Process(target=_compute, daemon=True) for _ in range(n)]
-    for process in processes:
-        process.start()
-    time.sleep(0.2)
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _compute() -> None:
-    x = 0
-    while True:
-        x = (x * 31 + 7) % 1000003
 
 
 def main(n_rounds: int, numbers: list[int], only: list[str]) -> None:

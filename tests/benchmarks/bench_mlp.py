@@ -9,7 +9,7 @@ environment), `cartpole ppo` and `cartpole a2c` (8 environments), without evalua
 Each measurement is a process of its own, in turn. After a warm-up it measures whole iterations, and within them the time of training,
 divided by the number of minibatches. "Bare" is what nobody does without: environments stepped one after the other, with actions of the
 network, and the updates on one minibatch again and again. It records nothing, and normalizes nothing. `--processor_time` counts the time
-that the process had a processor, for machines that do other things, too.
+that the process had a processor, for machines that do other things, too. `--busy 1` measures beside one process that computes.
 """
 
 from __future__ import annotations
@@ -259,6 +259,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--processor_time", action="store_true", help="instead of the time that passes")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that compute meanwhile")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.processor_time:
@@ -270,4 +271,7 @@ if __name__ == "__main__":
         who, task = args.measure
         print(*dict(ours=ours, bare=bare, sb3=theirs)[who](task))
     else:
-        main(args)
+        from common import busy
+
+        with busy(args.busy):
+            main(args)

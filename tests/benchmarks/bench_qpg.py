@@ -1,6 +1,7 @@
 """SAC and TD3: the time of an update, and environment steps per second end to end, against bare torch and Stable-Baselines3.
 
     python tests/benchmarks/bench_qpg.py --sb3_python sb3/bin/python
+    python tests/benchmarks/bench_qpg.py --critics                    # many critics: one batched product, or many networks
 
 with the environment of which `tables.py` says how to make it.
 
@@ -8,7 +9,7 @@ Networks of 256 and 256 units, batches of 256, HalfCheetah-v5 (17 numbers observ
 step, float32. "Bare" is the update written out below, on one random batch again and again, and the same update with environment steps and
 nothing else: no replay memory, no log, no previous actions. It is there in two forms, with twin critics as two networks and as one
 batched product, of which the faster counts. Contenders run in turn, in processes of their own; ratios are medians over rounds. `--ours`
-measures without Stable-Baselines3.
+measures without Stable-Baselines3, and `--busy 1` beside one process that computes.
 """
 
 import argparse
@@ -256,18 +257,76 @@ def their_steps(algo: str, n: int) -> float:
     return n / (times[-1] - times[-1 - n])
 
 
-MEASURES = dict(bare_update=bare_update, bare_steps=bare_steps, our_update=our_update, our_steps=our_steps, their_steps=their_steps)
+# --- Ensembles of critics ---------------------------------------------------------------------------------------------
+CRITICS = {  # The settings of configurations, with their batches; see rlpyt/experiments/configs.
+    "two critics": dict(n=2, hidden=256, layers=2, outputs=1, batch=256),
+    "mujoco redq": dict(n=10, hidden=256, layers=2, outputs=1, batch=256),
+    "mujoco tqc": dict(n=5, hidden=512, layers=3, outputs=25, batch=256),
+    "mujoco crossq, without normalization": dict(n=2, hidden=2048, layers=2, outputs=1, batch=256),
+    "pendulum redq": dict(n=10, hidden=64, layers=2, outputs=1, batch=128),
+    "pendulum tqc": dict(n=5, hidden=64, layers=2, outputs=25, batch=128),
+}
+
+
+def critics(name: str, together: bool, n: int) -> float:
+    """Return seconds of the values of a batch and their gradients, of all critics."""
+    import torch
+
+    from rlpyt.models.mlp import MlpModel
+    from rlpyt.models.qpg.ensemble import QEnsembleModel
+    from rlpyt.models.utils import keep_large_blocks
+
+    keep_large_blocks()  # As agents do.
+    s = CRITICS[name]
+    hidden_sizes, batch = [s["hidden"]] * s["layers"], s["batch"]
+    observation, action = torch.randn(batch, N_OBSERVATION), torch.randn(batch, N_ACTION)
+    if together:
+        model = QEnsembleModel(
+            (N_OBSERVATION,), hidden_sizes=hidden_sizes, action_size=N_ACTION, n_critics=s["n"], n_quantiles=s["outputs"]
+        )
+        values = lambda: model(observation, None, None, action)  # noqa: E731
+    else:
+        models = [MlpModel(N_OBSERVATION + N_ACTION, hidden_sizes, s["outputs"]) for _ in range(s["n"])]
+
+        def values():
+            x = torch.cat([observation, action], dim=1)
+            return torch.stack([model(x) for model in models], dim=1)
+
+    return timed(lambda: values().square().mean().backward(), n)
+
+
+def compare_critics(args: argparse.Namespace) -> None:
+    from common import median, ratio, rounds
+
+    for threads in args.threads:
+        for name, s in CRITICS.items():
+            n = max(3, args.n * 2**17 // (s["n"] * s["batch"] * s["hidden"] ** (s["layers"] - 1)))  # about equally long
+            timers = {
+                key: lambda what=("critics", name, key == "together", n), threads=threads: 1e3 * run(*what, n_threads=threads)
+                for key in ("together", "apart")
+            }
+            ms = rounds(timers, args.rounds)
+            print(
+                f"{name}, {threads} threads: {median(ms['together']):.2f} ms as one batched product, {median(ms['apart']):.2f} ms as "
+                f"{s['n']} networks; the product is {ratio(ms['apart'], ms['together']):.2f} times as fast",
+                flush=True,
+            )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+MEASURES = {func.__name__: func for func in (bare_update, bare_steps, our_update, our_steps, their_steps, critics)}
+
+
+def run(*what, n_threads: int, python: str = sys.executable) -> float:
+    """Measure in a process of its own."""
+    out = subprocess.run([python, __file__, "--measure", json.dumps(what), "--threads", str(n_threads)], capture_output=True, text=True)
+    if out.returncode:
+        raise RuntimeError(out.stderr)
+    return float(out.stdout.split()[-1])
 
 
 def main(args: argparse.Namespace) -> None:
     from common import median, ratio, ratios, rounds, tell
-
-    def run(*what, n_threads, python=sys.executable):
-        command = [python, __file__, "--measure", json.dumps(what), "--threads", str(n_threads)]
-        out = subprocess.run(command, capture_output=True, text=True)
-        if out.returncode:
-            raise RuntimeError(out.stderr)
-        return float(out.stdout.split()[-1])
 
     for algo in args.algos:
         for threads in args.threads:
@@ -308,6 +367,8 @@ if __name__ == "__main__":
     parser.add_argument("--algos", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="of torch")
     parser.add_argument("--ours", action="store_true", help="without Stable-Baselines3")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that compute meanwhile")
+    parser.add_argument("--critics", action="store_true", help="measure ensembles of critics, and nothing else")
     parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
@@ -317,4 +378,7 @@ if __name__ == "__main__":
         name, *arguments = args.measure
         print(MEASURES[name](*arguments))
     else:
-        main(args)
+        from common import busy
+
+        with busy(args.busy):
+            (compare_critics if args.critics else main)(args)

@@ -10,7 +10,8 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 JSON = "RLPYT_BENCHMARK_JSON"  # Environment variable: the file that gets the results, see `tell`.
 
@@ -55,6 +56,27 @@ def seconds(func: Callable[[], None], n: int) -> float:
     for _ in range(n):
         func()
     return (time.perf_counter() - start) / n
+
+
+@contextmanager
+def busy(n: int) -> Iterator[None]:
+    """Within this context, `n` processes compute."""
+    processes = [multiprocessing.get_context("fork").Process(target=_compute, daemon=True) for _ in range(n)]
+    for process in processes:
+        process.start()
+    time.sleep(0.2)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _compute() -> None:
+    x = 0
+    while True:
+        x = (x * 31 + 7) % 1000003
 
 
 class BareLoops:

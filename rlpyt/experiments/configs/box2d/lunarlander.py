@@ -4,7 +4,7 @@ from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic import cartpole
 
 classes = cartpole.classes
-classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn", "catdqn", "rainbow")}
+classes_by_key = {key: cartpole.classes_by_key[key] for key in ("ppo", "dqn", "catdqn", "rainbow", "qr_dqn", "iqn")}
 
 
 def landing(config: dict, **sections: dict) -> dict[str, dict]:
@@ -38,4 +38,6 @@ configs = dict(
     dqn=landing(cartpole.configs["dqn"], **off_policy),
     catdqn=landing(catdqn, **off_policy),
     rainbow=landing(rainbow, **off_policy),
+    qr_dqn=landing(cartpole.configs["qr_dqn"], **off_policy),
+    iqn=landing(cartpole.configs["iqn"], **off_policy),
 )

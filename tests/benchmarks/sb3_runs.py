@@ -1,14 +1,15 @@
 """Train Stable-Baselines3 on the tasks of docs/learning.md, with the settings and the steps of our configurations.
 
     PYTHON tests/benchmarks/sb3_runs.py cartpole:ppo --seeds 0 1 2 3 4 --out sb3_runs
-    PYTHON tests/benchmarks/sb3_runs.py mujoco_ppo:ppo_1M_normalized:Hopper-v5 --seeds 0 1 2 --out sb3_runs
+    PYTHON tests/benchmarks/sb3_runs.py mujoco_ppo:ppo_1M_normalized:Hopper-v5 mujoco:tqc:Hopper-v5 --seeds 0 1 2 --out sb3_runs
     rlpyt results --add sb3_runs
 
 PYTHON is that of an environment with Stable-Baselines3 (with mujoco for the second line, with sb3-contrib for TQC and CrossQ); rlpyt need
 not be installed there. Each run is a directory with the progress.csv and params.json that `rlpyt results` and `rlpyt plot` read. Runs that
 are complete are skipped.
 
-Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log.
+Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log,
+and 10 on MuJoCo.
 It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the others. On MuJoCo, PPO has no evaluations:
 its score is the mean return of the last 100 training episodes.
 
@@ -42,7 +43,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
-N_EPISODES = 20
 CONTRIB = ("TQC", "CrossQ")  # Algorithms of sb3-contrib.
 HALF = 0.5  # Our loss of values is half their squared error.
 PENDULUM = dict(learning_rate=1e-3, buffer_size=50_000, batch_size=128, learning_starts=1000, policy_kwargs=dict(net_arch=[64, 64]))
@@ -51,7 +51,7 @@ TARGET_NOISE = dict(target_policy_noise=0.1, target_noise_clip=0.25)  # Likewise
 ENTROPY = -1 - math.log(2)  # Likewise: the target of ours is -1, of a torque.
 TQC_NETWORKS = dict(net_arch=[64, 64], n_critics=5, n_quantiles=25)
 CROSSQ_NETWORKS = dict(net_arch=dict(pi=[64, 64], qf=[256, 256]), optimizer_kwargs=dict(betas=(0.5, 0.999)))
-MUJOCO = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
+MUJOCO = {"HalfCheetah-v5": 6, "Hopper-v5": 3, "Walker2d-v5": 6}  # components of an action
 
 
 class Task(NamedTuple):
@@ -62,7 +62,7 @@ class Task(NamedTuple):
         interval: environment steps until the next row of the log.
         planned: environment steps that our configuration asks for; None for `n_steps`.
         normalize: normalize observations and rewards.
-        evaluate: play episodes of evaluation; otherwise the score is that of the last 100 training episodes.
+        n_episodes: episodes of evaluation; 0 for none: the score is then that of the last 100 training episodes.
     """
 
     algorithm: str
@@ -73,7 +73,7 @@ class Task(NamedTuple):
     settings: dict
     planned: int | None = None
     normalize: bool = False
-    evaluate: bool = True
+    n_episodes: int = 20
 
 
 def mujoco_ppo(env_id):
@@ -92,7 +92,24 @@ def mujoco_ppo(env_id):
         max_grad_norm=0.5,
         policy_kwargs=dict(net_arch=[64, 64], optimizer_kwargs=dict(eps=1e-5)),
     )
-    return Task("PPO", env_id, 1, 1_003_520, 20_480, settings, planned=1_000_000, normalize=True, evaluate=False)
+    return Task("PPO", env_id, 1, 1_003_520, 20_480, settings, planned=1_000_000, normalize=True, n_episodes=0)
+
+
+def mujoco_off_policy(env_id):
+    """Configurations with 100,000 steps, for an environment: two of halfcheetah, two of mujoco (`--set runner.n_steps=100e3`)."""
+
+    def task(algorithm, learning_starts=5_000, **settings):
+        return Task(algorithm, env_id, 1, 100_000, 5_000, dict(batch_size=256, learning_starts=learning_starts, **settings), n_episodes=10)
+
+    noise = NormalActionNoise(np.zeros(MUJOCO[env_id]), np.full(MUJOCO[env_id], 0.1))
+    tqc = dict(net_arch=dict(pi=[256, 256], qf=[512] * 3), n_critics=5, n_quantiles=25)
+    crossq = dict(net_arch=dict(pi=[256, 256], qf=[2048, 2048]), optimizer_kwargs=dict(betas=(0.5, 0.999)))
+    return {
+        f"halfcheetah:sac_100k:{env_id}": task("SAC"),
+        f"halfcheetah:td3_100k:{env_id}": task("TD3", 10_000, action_noise=noise, policy_kwargs=dict(net_arch=[400, 300])),
+        f"mujoco:tqc:{env_id}": task("TQC", policy_kwargs=tqc, top_quantiles_to_drop_per_net=2),
+        f"mujoco:crossq:{env_id}": task("CrossQ", learning_rate=1e-3, policy_kwargs=crossq, policy_delay=3),
+    }
 
 
 # By configuration, or by configuration and environment.
@@ -180,6 +197,7 @@ TASKS = {
         dict(PENDULUM, target_entropy=ENTROPY, policy_kwargs=CROSSQ_NETWORKS, policy_delay=3),
     ),
     **{f"mujoco_ppo:ppo_1M_normalized:{env_id}": mujoco_ppo(env_id) for env_id in MUJOCO},
+    **{name: task for env_id in MUJOCO for name, task in mujoco_off_policy(env_id).items()},
 }
 
 
@@ -192,7 +210,8 @@ class Log(BaseCallback):
         self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
         self.writer.writerow(["CumSteps", "ReturnAverage"])  # Times compare in tests/benchmarks/bench_*.py, where both run in turn.
-        self.env = make_vec_env(task.env_id, N_EPISODES // 2, seed=10_000 * (seed + 1)) if task.evaluate else None  # Others for each run.
+        n_envs = task.n_episodes // 2  # Seeds are others in each run.
+        self.env = make_vec_env(task.env_id, n_envs, seed=10_000 * (seed + 1)) if n_envs else None
 
     def _on_training_start(self):
         self.write()
@@ -223,11 +242,11 @@ class Log(BaseCallback):
             self.file.flush()
 
     def score(self):
-        if not self.task.evaluate:
+        if not self.task.n_episodes:
             returns = [episode["r"] for episode in self.model.ep_info_buffer]  # of up to 100 episodes, not normalized
             return float(np.mean(returns)) if returns else None
         deterministic = not isinstance(self.model, OnPolicyAlgorithm)
-        return evaluate_policy(self.model, self.env, N_EPISODES, deterministic=deterministic)[0]
+        return evaluate_policy(self.model, self.env, self.task.n_episodes, deterministic=deterministic)[0]
 
 
 def train(name, seed, run_dir, n_steps=None):

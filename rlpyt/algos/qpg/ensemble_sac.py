@@ -17,12 +17,16 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import action_mask
+from rlpyt.agents.qpg.ensemble_sac_agent import EnsembleAgent
 from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.models.qpg.ensemble import QEnsembleModel
+from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt, name_of
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, STEPS, checked, one_of
@@ -119,14 +123,24 @@ class EnsembleSAC(SAC):
             )
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also check that settings have effects with this agent.
+        """Also check that settings have effects with this agent, and warn of critics that follow their own targets without normalization.
 
         Raises:
-            ValueError: one has none.
+            ValueError: a setting has no effect.
         """
         super()._prepare(agent, *args, **kwargs)
-        if self._trains_by_ours():
-            check_effects(self, OF_AGENT)
+        if not self._trains_by_ours():
+            return
+        check_effects(self, OF_AGENT)
+        if agent.target_networks or not isinstance(agent, EnsembleAgent):
+            return
+        critics = unwrap_ddp(agent.q_model)
+        if type(critics) is QEnsembleModel and not critics.normalizes_layers:  # What a user's model does is not known.
+            logger.warn(
+                f"{type(agent).__name__}: without target networks, values easily grow without bound. CrossQ keeps them bounded by batch "
+                "renormalization: give model_kwargs=dict(batch_renorm=True) and q_model_kwargs=dict(batch_renorm=True), or "
+                "target_networks=True."
+            )
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the critics."""

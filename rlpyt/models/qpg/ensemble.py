@@ -207,6 +207,11 @@ class QEnsembleModel(NormalizingModel):
         values = values.transpose(0, 1)  # [T*B,n_critics,outputs]
         return restore_leading_dims(values.reshape(*values.shape[:2], *self.output_shape), *lead_dims)
 
+    @property
+    def normalizes_layers(self) -> bool:
+        """Whether hidden layers are normalized, over units or over the batch."""
+        return any(isinstance(layer, (EnsembleLayerNorm, BatchRenorm)) for layer in self.mlp)
+
     @staticmethod
     def computes_few(model: Any) -> bool:
         """Return whether a model takes `critics`: it is of this very class, and parameters of each of its layers are [n_critics,...]."""

@@ -387,6 +387,33 @@ def test_settings_that_do_not_fit_together_are_refused(agent_settings, q_setting
         ensemble(agent_settings, q_settings, **settings)
 
 
+class OwnCritics(QEnsembleModel):
+    """May normalize in another way."""
+
+
+@pytest.mark.parametrize("AgentCls, spaces", [(EnsembleSacAgent, SPACES), (DiscreteSacAgent, DISCRETE)])
+@pytest.mark.parametrize(
+    "agent_settings, q_settings, warns",
+    [
+        (dict(target_networks=False), {}, True),
+        (dict(target_networks=False), dict(batch_renorm=True), False),
+        (dict(target_networks=False), dict(layer_norm=True), False),
+        (dict(target_networks=False, QModelCls=OwnCritics), {}, False),
+        ({}, {}, False),
+    ],
+    ids=str,
+)
+def test_critics_that_follow_their_own_targets_without_normalization_have_a_warning(
+    AgentCls, spaces, agent_settings, q_settings, warns, capsys
+):
+    agent = AgentCls(model_kwargs=SIZES, q_model_kwargs=dict(SIZES, **q_settings), **agent_settings)
+    agent.initialize(spaces)
+    algo = (DiscreteSAC if AgentCls.discrete else EnsembleSAC)(**small())
+    algo.initialize(agent, 10, BatchSpec(T, B), True, DISCRETE_EXAMPLES if AgentCls.discrete else EXAMPLES)
+    warning = f"{AgentCls.__name__}: without target networks, values easily grow without bound"
+    assert (warning in capsys.readouterr().out) == warns
+
+
 def test_batch_statistics_of_several_processes_are_refused():
     agent = EnsembleSacAgent(target_networks=False, q_model_kwargs=dict(SIZES, batch_renorm=True))
     agent.initialize(SPACES)

@@ -69,6 +69,19 @@ def test_losses_and_their_gradients_are_the_formulas(expectile, temperature, max
     assert all(value.shape == (12,) and not value.requires_grad for value in values)
 
 
+@pytest.mark.parametrize("log_std, taken", [(-9.0, -5.0), (0.5, 0.5), (6.0, 2.0)])
+def test_the_standard_deviation_stays_in_its_range(log_std, taken):
+    _, agent = make()
+    output = [m for m in agent.model.modules() if isinstance(m, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        output.weight[A:], output.bias[A:] = 0, log_std
+    samples = replayed()
+    log_pi = agent.log_pi(*samples.agent_inputs, samples.action)
+    mean_ = torch.tanh(torch.stack([mlp(agent.model, o)[:A] for o, *_ in rows(samples)]))
+    z = (samples.action - mean_) / math.exp(taken)
+    torch.testing.assert_close(log_pi, (-0.5 * z**2 - taken - 0.5 * math.log(2 * math.pi)).sum(-1))
+
+
 def test_the_value_that_minimizes_the_loss_is_the_expectile():
     """The expectile V of values Q satisfies: τ sum of (Q - V)+ = (1 - τ) sum of (V - Q)+."""
     tau = 0.9

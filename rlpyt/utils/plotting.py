@@ -38,8 +38,10 @@ X_LABELS = {
 }
 _FIGURE_CHARACTERS = 88  # Width of the figure in characters of the legend.
 _PANEL_CHARACTERS = 46  # Width of a panel of `plot_panels` in characters of its title; those of its legend are smaller.
-_MOST_LINES_INSIDE = 14  # of the legend of a panel
+_MOST_LINES_INSIDE = 3  # of the legend of a panel; more of them hide curves
+_COLUMN_CHARACTERS = 31  # Width of half a panel in characters of its legend.
 _LEGEND_LINE = 0.17  # inches
+_MUCH_LONGER = 5  # A panel has a logarithmic axis if its longest curve has so many times the steps of its shortest.
 
 
 def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
@@ -185,6 +187,8 @@ def plot_panels(
 ) -> list[str]:
     """Draw the interquartile mean of curves with bootstrap bands, in a panel for each task; return the paths of the pictures.
 
+    The axis of steps is logarithmic where some curves are much longer than others, so that the short ones can be seen.
+
     Args:
         panels: the curves (environment steps, returns) of all runs, by task and by algorithm.
         path, n_resamples, confidence: as in `plot_learning_curves`.
@@ -206,22 +210,23 @@ def plot_panels(
     names = {
         task: {algorithm: _wrapped(f"{algorithm} (n={len(curves)})") for algorithm, curves in each.items()} for task, each in panels.items()
     }
-    below = [_lines_below(labels.values()) for labels in names.values()]
+    below = [_lines_below(list(labels.values())) for labels in names.values()]
     # Constrained layout takes the place of a legend from the panels of a row, so the picture gets as much higher.
-    extra = sum(max(below[i : i + n_columns]) for i in range(0, len(below), n_columns)) * _LEGEND_LINE
+    extra = sum(max(below[i : i + n_columns])[0] for i in range(0, len(below), n_columns)) * _LEGEND_LINE
     figure = make_figure(figsize=(4 * n_columns, 3.1 * n_rows + extra), dpi=110, layout="constrained")
     all_axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for axes, (task, algorithms), n_below in zip(all_axes, panels.items(), below, strict=False):
+    for axes, (task, algorithms), (n_below, legend_columns) in zip(all_axes, panels.items(), below, strict=False):
         for (algorithm, curves), color in zip(algorithms.items(), _colors(len(algorithms)), strict=True):
             xs, values = on_common_grid(curves)
             band = bootstrap(values, interquartile_mean, n_resamples, confidence)
             _draw_band(axes, xs, band, color, names[task][algorithm])
+        _spread_short_curves(axes, [curve for curves in algorithms.values() for curve in curves])
         _finish_axes(axes, STEPS_COLUMN, "return")
         axes.set_title(_wrapped(task), fontsize=10)
         where: dict[str, Any] = {}
         if n_below:
             below_axis = axes.transAxes + ScaledTranslation(0, -0.45, figure.dpi_scale_trans)
-            where = dict(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_axis)
+            where = dict(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below_axis, ncols=legend_columns)
         axes.legend(frameon=False, fontsize=7, **where)
     for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
@@ -233,10 +238,22 @@ def _wrapped(text: Any) -> str:
     return "\n".join(map(literal, textwrap.wrap(printable(text), _PANEL_CHARACTERS))) or literal(text)
 
 
-def _lines_below(labels: Iterable[str]) -> int:
-    """How many lines of text a legend has that belongs below its panel, where it hides no curve; 0 if it has room inside."""
+def _lines_below(labels: Sequence[str]) -> tuple[int, int]:
+    """Lines of text and columns of a legend that belongs below its panel, where it hides no curve; 0 lines if it belongs inside."""
     n_lines = [label.count("\n") + 1 for label in labels]
-    return sum(n_lines) if max(n_lines, default=0) > 1 or sum(n_lines) > _MOST_LINES_INSIDE else 0
+    if max(n_lines, default=0) > 1:
+        return sum(n_lines), 1
+    n_columns = 2 if all(len(label) <= _COLUMN_CHARACTERS for label in labels) else 1
+    return (-(-len(labels) // n_columns) if len(labels) > _MOST_LINES_INSIDE else 0), n_columns
+
+
+def _spread_short_curves(axes: Any, curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Make the axis of steps logarithmic if curves differ much in length. It has no place for step 0."""
+    ends = [max(steps) for steps, _ in curves]
+    begins = [step for steps, _ in curves for step in steps if step > 0]
+    if begins and min(ends) > 0 and max(ends) >= _MUCH_LONGER * min(ends):
+        axes.set_xscale("log", nonpositive="mask")
+        axes.set_xlim(left=min(begins))
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
@@ -351,11 +368,12 @@ def figure_maker() -> Callable:
 
 def _finish_axes(axes: Any, x: str, y: str) -> None:
     """Label the axes."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 
     axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], literal(_label(x))))
     axes.set_ylabel(literal(_label(y)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())  # Of logarithmic axes.
     if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.grid(alpha=0.3, linewidth=0.6)

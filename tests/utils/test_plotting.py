@@ -137,3 +137,19 @@ def test_panels_have_room_beside_long_labels_and_many_of_them(tmp_path, drawn):
     assert len(set(texts)) == 3 and all("hidden_sizes" in text and "(n=2)" in text for text in texts)
     below = [axes.get_legend().get_window_extent().y1 <= axes.get_window_extent().y0 for axes in panels]
     assert below == [True, True, False]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_panel_with_much_longer_curves_than_its_shortest_has_a_logarithmic_axis(tmp_path, drawn):
+    short, nothing = [([0, 5, 10], [0.0, 1.0, 2.0])] * 2, [([0], [1.0])]
+    panels = {
+        "alike": dict(A=short, B=[([0, 49], [0.0, 1.0])]),
+        "apart": dict(A=short, B=[([0, 50], [0.0, 1.0])]),
+        "not begun": dict(A=nothing, B=[([0, 50], [0.0, 1.0])]),
+        "nothing": dict(A=nothing),
+    }
+    plot_panels(panels, tmp_path / "panels.png", n_resamples=10)
+    all_axes = dict(zip(panels, drawn[0].axes))
+    assert [name for name, axes in all_axes.items() if axes.get_xscale() == "log"] == ["apart"]
+    assert all_axes["apart"].get_xlim() == (5, pytest.approx(50, rel=0.2))
+    assert [text.get_text() for text in all_axes["apart"].get_xticklabels()].count("10") == 1

@@ -46,13 +46,20 @@ def start(algo, agent, T, B, n_itr=10, mid_batch_reset=True, examples=None):
     torch.manual_seed(0)
     np.random.seed(0)
     agent.initialize(SPACES)
+    in_float64(agent)
+    algo.initialize(agent, n_itr, BatchSpec(T, B), mid_batch_reset=mid_batch_reset, examples=examples)
+    agent.train_mode(0)
+    return algo
+
+
+def in_float64(agent):
+    """Let the models of an agent compute in float64, from vectors or uint8 images, to compare with formulas."""
     for model in agent.named_models().values():
         model.to(torch.float64)
         if hasattr(model, "observation"):
             model.observation = DoubleVector()
-    algo.initialize(agent, n_itr, BatchSpec(T, B), mid_batch_reset=mid_batch_reset, examples=examples)
-    agent.train_mode(0)
-    return algo
+        if hasattr(model, "conv"):  # It leaves images that are no longer uint8 as they are.
+            model.conv.register_forward_pre_hook(lambda _, inputs: inputs[0].double() / 255)
 
 
 class DoubleVector(torch.nn.Module):

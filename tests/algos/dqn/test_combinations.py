@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from experience import in_float64
 from tiers import thinned
 
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
@@ -114,7 +115,8 @@ def reference_loss(algo, agent, samples):
         if isinstance(algo, CategoricalDQN):
             loss = -sum(m[j] * prediction[j].log() for j in range(len(m)))
         elif by_quantiles:
-            loss = sum(huber(y_j - q) * abs(f - float(y_j < q)) / len(y) for f, q in zip(own[0].flatten(), prediction) for y_j in y)
+            pairs = [(f, q, y_j) for f, q in zip(own[0].flatten().tolist(), prediction) for y_j in y]
+            loss = sum(huber(y_j - q) * abs(f - float(y_j < q)) / len(y) for f, q, y_j in pairs)
         else:
             loss = huber(y - prediction)
         total = total + loss * (samples.is_weights[i] if algo.prioritized_replay else 1)
@@ -134,6 +136,7 @@ def test_combinations_train_on_the_loss_they_should(kind, double, dueling, prior
         model_kwargs=dict(settings, **SMALL) if images else settings, eps_final=0.1, eps_final_min=0.01, **ATOMS.get(name, {})
     )
     agent.initialize(IMAGES if images else VECTORS, global_B=B, env_ranks=range(B))
+    in_float64(agent)
     algo_kwargs = dict(
         double_dqn=double, prioritized_replay=prioritized, n_step_return=n_step, discount=0.9, batch_size=8, min_steps_learn=60,
         replay_size=300, replay_ratio=2, learning_rate=3e-3, pri_beta_steps=200,
@@ -155,7 +158,7 @@ def test_combinations_train_on_the_loss_they_should(kind, double, dueling, prior
     loss = algo.loss(replayed)[0]
     torch.manual_seed(1)
     expected = reference_loss(algo, agent, replayed)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
     grads = torch.autograd.grad(loss, list(agent.parameters()))
     for g, e in zip(grads, torch.autograd.grad(expected, list(agent.parameters())), strict=True):
-        torch.testing.assert_close(g, e, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9)

@@ -85,12 +85,12 @@ def test_the_loss_and_its_gradient_are_the_formula(clip, double):
     samples = replayed()
     loss, errors = algo.loss(samples)
     expected, expected_errors = reference_loss(agent.model, agent.target_model, samples, clip, double)
-    assert loss.item() == pytest.approx(expected.item())
-    np.testing.assert_allclose(errors, expected_errors)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
+    np.testing.assert_allclose(errors, expected_errors, rtol=1e-9)
     grads = torch.autograd.grad(loss, list(agent.parameters()))
     expected_grads = torch.autograd.grad(expected, list(agent.parameters()))
     for g, e in zip(grads, expected_grads):
-        torch.testing.assert_close(g, e)
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9)
 
 
 def munchausen_target(q_now, q_next, chooser, action, return_, discount, alpha, temperature, least):
@@ -119,17 +119,17 @@ def test_munchausens_loss_and_gradient_are_the_formula(temperature, least, doubl
     for i in range(len(samples.action)):
         now, later = samples.agent_inputs[i : i + 1], samples.target_inputs[i : i + 1]
         with torch.no_grad():
-            q_now, q_next, online = (q[0].double().tolist() for q in (agent.target(*now), agent.target(*later), agent(*later)))
+            q_now, q_next, online = (q[0].tolist() for q in (agent.target(*now), agent.target(*later), agent(*later)))
         return_, discount = samples.return_[i].item(), samples.bootstrap_discount[i].item()
         chooser = online if double else q_next
         y = munchausen_target(q_now, q_next, chooser, int(samples.action[i]), return_, discount, 0.7, temperature, least)
         error = y - agent(*now)[0, samples.action[i]]
-        assert errors[i].item() == pytest.approx(abs(error.item()), rel=1e-4, abs=1e-5)
+        assert errors[i].item() == pytest.approx(abs(error.item()), rel=1e-9, abs=1e-9)
         expected = expected + 0.5 * error**2 / len(samples.action)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
     expected_grads = torch.autograd.grad(expected, list(agent.parameters()))
     for g, e in zip(torch.autograd.grad(loss, list(agent.parameters())), expected_grads):
-        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9)
 
 
 def test_a_policy_so_sure_that_its_logarithm_is_infinite_in_other_arithmetic_has_finite_targets():

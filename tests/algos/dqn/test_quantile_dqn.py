@@ -118,12 +118,12 @@ def test_the_loss_and_its_gradient_are_the_formula(kind, double, prioritized, mu
     loss, priorities = algo.loss(samples)
     torch.manual_seed(3)
     expected, expected_priorities = reference_loss(algo, agent, samples, agent.fractions(n), agent.target_fractions(n))
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    np.testing.assert_allclose(priorities, expected_priorities, rtol=1e-4)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
+    np.testing.assert_allclose(priorities, expected_priorities, rtol=1e-9)
     assert not priorities.requires_grad
     grads = torch.autograd.grad(loss, list(agent.parameters()))
     for g, e in zip(grads, torch.autograd.grad(expected, list(agent.parameters())), strict=True):
-        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9)
 
 
 def pair_by_pair(quantiles, fractions, y, kappa):

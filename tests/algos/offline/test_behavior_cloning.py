@@ -3,12 +3,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, start
+from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, in_float64, start
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.algos.offline.behavior_cloning import BehaviorCloning
+from rlpyt.distributions.categorical import EPS
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.spaces.float_box import FloatBox
@@ -19,7 +20,7 @@ EXAMPLES = dict(observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), rewa
 
 def replayed(action):
     n = len(action)
-    inputs = AgentInputs(torch.randn(n, OBSERVATION_SIZE), torch.zeros_like(action), torch.zeros(n))
+    inputs = AgentInputs(torch.randn(n, OBSERVATION_SIZE, dtype=torch.float64), torch.zeros_like(action), torch.zeros(n))
     return SamplesFromReplay(inputs, action, torch.zeros(n), torch.zeros(n).bool(), torch.zeros(n).bool(), inputs, torch.ones(n))
 
 
@@ -31,22 +32,23 @@ def test_the_loss_is_minus_the_mean_log_probability_of_recorded_actions():
     expected = 0.0
     for i in range(10):
         prob = agent(*samples.agent_inputs[i : i + 1])[0].prob[0]
-        expected = expected - prob[samples.action[i]].log() / 10
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        expected = expected - (prob[samples.action[i]] + EPS).log() / 10
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
     grads = torch.autograd.grad(loss, list(agent.parameters()))
     for g, e in zip(grads, torch.autograd.grad(expected, list(agent.parameters()), materialize_grads=True, allow_unused=True)):
-        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9)
 
 
 def test_continuous_actions_have_densities():
     agent = MlpGaussianFfAgent()
     agent.initialize(EnvSpaces(SPACES.observation, FloatBox(-1, 1, (2,))))
+    in_float64(agent)
     algo = BehaviorCloning()
     algo.agent = agent
-    samples = replayed(torch.rand(10, 2) * 2 - 1)
+    samples = replayed(torch.rand(10, 2, dtype=torch.float64) * 2 - 1)
     dist_info, _ = agent(*samples.agent_inputs)
     normal = torch.distributions.Normal(dist_info.mean, dist_info.log_std.exp())
-    torch.testing.assert_close(algo.loss(samples), -normal.log_prob(samples.action).sum(-1).mean())
+    torch.testing.assert_close(algo.loss(samples), -normal.log_prob(samples.action).sum(-1).mean(), rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("AgentCls", [MlpDqnAgent, MlpLstmAgent])

@@ -2,7 +2,8 @@ import math
 
 import pytest
 import torch
-from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, DoubleVector, check, mean, mlp, q_of, replayed, rows, v_of
+from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, check, mean, mlp, q_of, replayed, rows, v_of
+from experience import in_float64
 
 from rlpyt.agents.qpg.iql_agent import IqlAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
@@ -20,9 +21,7 @@ def make(spaces=SPACES, **settings):
     torch.manual_seed(0)
     agent = IqlAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, v_model_kwargs=SIZES)
     agent.initialize(spaces)
-    for model in agent.named_models().values():
-        model.double()
-        model.observation = DoubleVector()
+    in_float64(agent)
     algo = IQL(replay_size=200, min_steps_learn=16, batch_size=8, replay_ratio=8, **settings)
     algo.initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)
     agent.train_mode(0)

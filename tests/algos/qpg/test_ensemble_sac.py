@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, DoubleVector, check, mean, pi_of, replayed, rows
+from algos.qpg.test_qpg_algos import EXAMPLES, SPACES, A, check, mean, pi_of, replayed, rows
+from experience import in_float64
 from tiers import processes, thinned
 
 from rlpyt.agents.base import AgentInputs
@@ -38,9 +39,7 @@ def make(algo, agent, spaces=SPACES, examples=EXAMPLES):
     """Algorithm and agent in float64, to compare with formulas; the target network away from the critics."""
     torch.manual_seed(0)
     agent.initialize(spaces)
-    for model in agent.named_models().values():
-        model.double()
-        model.observation = DoubleVector()
+    in_float64(agent)
     algo.initialize(agent, 10, BatchSpec(T, B), True, examples)
     agent.train_mode(0)
     if agent.target_networks:

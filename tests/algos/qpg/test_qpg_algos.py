@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from experience import in_float64
 from tiers import full, processes, thinned
 
 from rlpyt.agents.base import AgentInputs
@@ -43,14 +44,6 @@ ALGOS = {"ddpg": (DDPG, DdpgAgent), "td3": (TD3, Td3Agent), "sac": (SAC, SacAgen
 every_algo = pytest.mark.parametrize("name", ALGOS)
 
 
-class DoubleVector(torch.nn.Module):
-    """In place of what makes float32 vectors of observations."""
-
-    def forward(self, observation):
-        lead = observation.shape[:-1]
-        return observation.double().reshape(-1, O), (len(lead), *(1, 1, *lead)[-2:])
-
-
 def make(name, T=T, B=B, mid_batch_reset=True, agent_settings=None, **settings):
     """Algorithm and agent in float64, to compare with formulas; targets away from models."""
     AlgoCls, AgentCls = ALGOS[name]
@@ -60,9 +53,7 @@ def make(name, T=T, B=B, mid_batch_reset=True, agent_settings=None, **settings):
     kwargs = dict(hidden_sizes=[6, 5])
     agent = AgentCls(model_kwargs=kwargs, q_model_kwargs=kwargs, **(agent_settings or {}))
     agent.initialize(SPACES)
-    for model in agent.named_models().values():
-        model.double()
-        model.observation = DoubleVector()
+    in_float64(agent)
     algo = AlgoCls(**settings)
     algo.initialize(agent, 10, BatchSpec(T, B), mid_batch_reset, EXAMPLES)
     agent.train_mode(0)

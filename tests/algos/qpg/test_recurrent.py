@@ -7,6 +7,7 @@ import pytest
 import torch
 from collecting import along_time, collect, kinds
 from envs import make_walk
+from experience import in_float64
 from sequences import random_sequences
 from tiers import full, processes, thinned
 
@@ -41,14 +42,6 @@ ALGOS = {"sac": (RecurrentSAC, SacLstmAgent), "td3": (RecurrentTD3, Td3LstmAgent
 every_algo = pytest.mark.parametrize("name", ALGOS)
 
 
-class DoubleVector(torch.nn.Module):
-    """In place of what makes float32 vectors of observations."""
-
-    def forward(self, observation):
-        lead = observation.shape[:-1]
-        return observation.double().reshape(-1, O), (len(lead), *(1, 1, *lead)[-2:])
-
-
 def make(name, rnn="lstm", agent_settings=None, AgentCls=None, **settings):
     """Algorithm and agent in float64, to compare with formulas; targets away from models."""
     AlgoCls, DefaultCls = ALGOS[name]
@@ -57,9 +50,7 @@ def make(name, rnn="lstm", agent_settings=None, AgentCls=None, **settings):
     network = dict(hidden_sizes=[5], lstm_size=H, head_size=[6], rnn=rnn)
     agent = (AgentCls or DefaultCls)(model_kwargs=network, q_model_kwargs=network, **(agent_settings or {}))
     agent.initialize(SPACES)
-    for model in agent.named_models().values():
-        model.double()
-        model.observation = DoubleVector()
+    in_float64(agent)
     example = agent.step(torch.zeros(1, O), torch.zeros(1, A, dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
     agent.reset()
     examples = dict(

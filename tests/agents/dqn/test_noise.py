@@ -12,6 +12,7 @@ from tiers import processes, start_methods
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -21,7 +22,7 @@ from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 
 SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 3))
-AGENTS = [MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent]
+AGENTS = [MlpDqnAgent, MlpCatDqnAgent, MlpIqnAgent, MlpR2d1Agent]
 
 
 @pytest.fixture(params=AGENTS)

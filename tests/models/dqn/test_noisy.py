@@ -5,9 +5,11 @@ import torch
 
 from rlpyt.models.dqn.atari_catdqn_model import AtariCatDqnModel
 from rlpyt.models.dqn.atari_dqn_model import AtariDqnModel
+from rlpyt.models.dqn.atari_iqn_model import AtariIqnModel
 from rlpyt.models.dqn.atari_r2d1_model import AtariR2d1Model
 from rlpyt.models.dqn.mlp_catdqn_model import MlpCatDqnModel
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
 from rlpyt.models.dqn.mlp_r2d1_model import MlpR2d1Model
 from rlpyt.models.dqn.noisy import NoisyLinear, make_noisy, set_noise
 
@@ -16,8 +18,10 @@ MODELS = {
     "dqn": (AtariDqnModel, dict(SMALL, fc_sizes=6)),
     "catdqn": (AtariCatDqnModel, dict(SMALL, fc_sizes=6)),
     "r2d1": (AtariR2d1Model, dict(SMALL, fc_size=6, lstm_size=5, head_size=4)),
+    "iqn": (AtariIqnModel, dict(SMALL, fc_sizes=6)),
     "mlp_dqn": (MlpDqnModel, dict(observation_shape=(4,), hidden_sizes=[7, 6])),
     "mlp_catdqn": (MlpCatDqnModel, dict(observation_shape=(4,), hidden_sizes=[7, 6])),
+    "mlp_iqn": (MlpIqnModel, dict(observation_shape=(4,), hidden_sizes=[7, 6])),
     "mlp_r2d1": (MlpR2d1Model, dict(observation_shape=(4,), lstm_size=5, head_size=4)),
 }
 
@@ -29,8 +33,8 @@ def make(name, **kwargs):
 
 def inputs(name):
     observation = torch.rand(5, 4) if name.startswith("mlp") else torch.randint(0, 256, (5, 2, 12, 12), dtype=torch.uint8)
-    state = (None,) if "r2d1" in name else ()
-    return observation, torch.zeros(5, 3), torch.zeros(5), *state
+    others = [None] if "r2d1" in name else [torch.rand(5, 4)] if "iqn" in name else []  # A state, or fractions.
+    return observation, torch.zeros(5, 3), torch.zeros(5), *others
 
 
 def first(outputs):
@@ -78,9 +82,15 @@ def test_noise_has_its_own_gradient_and_averages_out():
 def test_models_are_noisy_when_asked_and_their_state_holds_no_noise(name, dueling):
     torch.manual_seed(0)
     model, batch = make(name, dueling=dueling), inputs(name)
-    assert not any(isinstance(part, torch.nn.Linear) for part in model.head.modules())
+    parts = [getattr(model, part) for part in ("first", "head") if hasattr(model, part)]
+    embedding = [model.head.embedding.linear] if "iqn" in name else []
+    assert [layer for part in parts for layer in part.modules() if isinstance(layer, torch.nn.Linear)] == embedding
     before = {key: value.clone() for key, value in model.state_dict().items()}
     assert not torch.equal(first(model(*batch)), first(model(*batch)))
+    for part in parts:
+        set_noise(model, False)
+        set_noise(part, True)
+        assert not torch.equal(first(model(*batch)), first(model(*batch))), "each part has noise"
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert set(before) == {key for key, _ in model.named_parameters()}
     set_noise(model, False)

@@ -139,7 +139,10 @@ def test_any_algorithm_with_replay_trains_on_a_data_set_and_is_evaluated(kind, r
     id, make = KINDS[kind]
     dataset = request.getfixturevalue("cartpole" if "Cart" in id else "pendulum")
     algo, agent = make()
+    update, training = algo.update, []
+    algo.update = lambda batch: training.append(agent.model.training) or update(batch)
     rows = run(runner(algo, agent, dataset, id), tmp_path)
+    assert training == [True] * 20, "also after evaluations"
     assert [row["Diagnostics/CumSteps"] for row in rows] == ["0", "10", "20"]
     assert algo.update_counter == 20 and all(float(row["Diagnostics/TrajsInEval"]) == 4 for row in rows)
 

@@ -159,12 +159,14 @@ def test_masked_actions_are_not_chosen_for_targets_and_change_nothing_else(kind,
     torch.manual_seed(3)
     torch.testing.assert_close(algo.loss(masked), plain, rtol=0, atol=0)  # All are allowed.
 
-    masks[..., 1:] = 0  # Only action 0 is.
+    allowed = torch.randint(N_ACTIONS, masks.shape[:2])
+    masks.copy_(torch.nn.functional.one_hot(allowed, N_ACTIONS))  # Only one is, at each step another.
     target, targets, computed, chosen = agent.target, algo.targets, [], []
     monkeypatch.setattr(agent, "target", lambda *args: computed.append(target(*args)) or computed[-1])
     monkeypatch.setattr(algo, "targets", lambda samples, values: chosen.append(values) or targets(samples, values))
     algo.loss(masked)
-    assert torch.equal(chosen[0], computed[-1][0][N:, :, 0])
+    of_allowed = computed[-1][0].gather(2, allowed[W:, :, None, None].expand(-1, -1, 1, computed[-1][0].shape[-1])).squeeze(2)
+    assert torch.equal(chosen[0], of_allowed[N:])
 
 
 @pytest.mark.parametrize("AgentCls", [MlpQrR2d1Agent, MlpIqnR2d1Agent])

@@ -291,10 +291,13 @@ def test_samples_that_do_not_count_have_no_part_in_the_losses():
     assert unused.any() and not unused.all()
     algo, _ = ensemble({})
     found = []
-    for garbage in (0.0, 1e9):
+    for garbage in (0.0, 3.0):
+        return_ = torch.where(unused, garbage, samples.return_)
+        observation = torch.where(unused[:, None], garbage, samples.agent_inputs.observation)
+        others = samples._replace(return_=return_, agent_inputs=samples.agent_inputs._replace(observation=observation))
         torch.manual_seed(5)
-        found.append(algo.loss(samples._replace(return_=torch.where(unused, garbage, samples.return_)))[0])
-    assert all(map(torch.equal, *found))
+        found.append(algo.loss(others)[0])
+    assert len(found[0]) == 3 and all(map(torch.equal, *found))
 
 
 def test_the_prior_of_actions_is_in_the_loss_of_the_policy():

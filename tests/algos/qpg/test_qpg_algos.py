@@ -188,17 +188,22 @@ def test_losses_of_td3_and_their_gradients_are_the_formulas():
     check(losses, (mean(mu_terms), mean(q_terms)), (agent.mu_parameters(), agent.q_parameters()))
 
 
-def test_the_policy_of_td3_that_also_clones_has_the_loss_of_the_formula():
+@pytest.mark.parametrize("TL", [False, True], ids=["all valid", "unknown final observations"])
+def test_the_policy_of_td3_that_also_clones_has_the_loss_of_the_formula(TL):
     algo, agent = make("td3", behavior_cloning=2.5)
-    samples = replayed()
+    samples = replayed(TL=TL)
+    valid = algo.valid_samples(samples) if TL else [True] * 12
+    assert 4 < sum(valid) < 12 or not TL
     qs, distances = [], []
-    for o, a, *_ in rows(samples):
+    for is_valid, (o, a, *_) in zip(valid, rows(samples)):
+        if not is_valid:
+            continue
         mu = mu_of(agent.model, o)
         qs.append(q_of(agent.q_model, o, mu))
         distances.append(sum((m - x) ** 2 for m, x in zip(mu, a)) / A)
     weight = 2.5 / mean([abs(q.item()) for q in qs])
     expected = mean([distance - weight * q for distance, q in zip(distances, qs)])
-    check([algo.mu_loss(samples, None)], [expected], [agent.mu_parameters()])
+    check([algo.mu_loss(samples, valid if TL else None)], [expected], [agent.mu_parameters()])
 
 
 def test_only_cloning_needs_an_agent_that_tells_its_action():

@@ -368,6 +368,13 @@ MUTANTS = [
     ),
     Mutant(
         "algos/qpg/recurrent.py",
+        "for leaf in leaves]).all(dim=0)",
+        "for leaf in leaves]).any(dim=0)",
+        "algos/qpg/test_recurrent.py",
+        "zeros in the state of one network make a step the first of an episode",
+    ),
+    Mutant(
+        "algos/qpg/recurrent.py",
         "used[n:] |= counts & ~done_n",
         "used[n:] |= counts",
         "algos/qpg/test_recurrent.py",
@@ -854,6 +861,13 @@ MUTANTS = [
         "delta.square() * n",
         "models/test_running_mean_std.py",
         "the variance of several batches is wrong",
+    ),
+    Mutant(
+        "models/batch_renorm.py",
+        "            layer.uses_running = False\n",
+        "            pass\n",
+        "models/test_batch_renorm.py",
+        "layers go on with running statistics after they were told to use them once",
     ),
     Mutant(
         "models/dqn/mlp_iqn_model.py",

@@ -83,6 +83,7 @@ def sequences(algo, seed=0, n=B, p_done=0.2, rnn="lstm"):
     states = stored_states(n, rnn)
     for leaf in buffer_leaves(states):
         leaf[::3] = 0  # Episodes start there.
+    buffer_leaves(states)[0][1] = 0  # No episode starts here: the other states are not zeros.
     return random_sequences(
         seed, n, algo.warmup_T, algo.batch_T, algo.n_step_return, p_done, algo.discount,
         lambda rng, shape: rng.uniform(-1, 1, size=(*shape, A)),

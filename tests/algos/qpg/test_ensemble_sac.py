@@ -292,7 +292,7 @@ def test_samples_that_do_not_count_have_no_part_in_the_losses():
     algo, _ = ensemble({})
     found = []
     for garbage in (0.0, 3.0):
-        return_ = torch.where(unused, garbage, samples.return_)
+        return_ = torch.where(unused, 1e9 * garbage, samples.return_)
         observation = torch.where(unused[:, None], garbage, samples.agent_inputs.observation)
         others = samples._replace(return_=return_, agent_inputs=samples.agent_inputs._replace(observation=observation))
         torch.manual_seed(5)

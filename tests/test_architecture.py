@@ -5,7 +5,7 @@ imports private names of another.
 import ast
 import inspect
 import pkgutil
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Generic, Protocol
@@ -65,14 +65,17 @@ def imports(node, package):
         yield from imports(child, package)
 
 
+@cache
 def all_imports():
     """Pairs of modules of rlpyt of which the first imports the second, without the leading ``rlpyt.``."""
+    pairs = []
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
         package, name = parts[:-1], ".".join(parts[1:]).removesuffix(".__init__")
         if len(parts) > 2 or name == "__main__" or name in LEVEL:
             for imported in imports(ast.parse(path.read_text()), package):
-                yield name, imported.removeprefix("rlpyt.")
+                pairs.append((name, imported.removeprefix("rlpyt.")))
+    return pairs
 
 
 def stands_above(module, other):

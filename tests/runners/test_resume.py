@@ -477,7 +477,7 @@ def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_pa
 
 def test_the_best_snapshot_is_kept(tmp_path):
     module = load("cartpole")
-    config = variant(module.configs["ppo"], runner=dict(n_steps=30 * 256, log_interval_steps=256), sampler=dict(eval_n_envs=0))
+    config = variant(module.configs["ppo"], runner=dict(n_steps=10 * 256, log_interval_steps=256), sampler=dict(eval_n_envs=0))
     runner = train.build(config, classes_of(module, "ppo"), dict(master_torch_threads=1), seed=3)
     with logger_context(str(tmp_path), 0, "test", snapshot_mode="best"):
         runner.train()

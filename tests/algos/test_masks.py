@@ -121,15 +121,11 @@ CASES |= {
 QUICK = [
     "double, prioritized, three steps",
     "categorical",
-    "Munchausen",
     "QR-DQN",
-    "Munchausen IQN",
     "discrete SAC",
-    "R2D1",
-    "PPO",
+    "Munchausen R2D1",
     "PPO, several",
     "Impala, an older policy acted",
-    "Munchausen R2D1",
 ]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from envs import CountingEnv, MaskedGymEnv, make_masked
 from gymnasium import spaces
+from tiers import thinned
 
 from rlpyt.envs import gym_schema
 from rlpyt.envs.action_masks import ActionMaskWrapper, VectorActionMaskWrapper
@@ -233,7 +234,7 @@ def test_make_takes_the_name_of_the_mask():
         del gymnasium.registry["rlpyt/Masked-v0"]
 
 
-@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("mode", thinned(["SameStep", "NextStep", "Disabled"], quick=["SameStep"]))
 @pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
 def test_random_actions_in_a_vector_are_allowed_ones(kind, mode):
     """The environments refuse others."""
@@ -254,9 +255,9 @@ def vector_of(make_one, n, mode, **kwargs):
     return GymVectorEnv(vector, **kwargs)
 
 
-@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("mode", thinned(["SameStep", "NextStep", "Disabled"], quick=["SameStep", "Disabled"]))
 @pytest.mark.parametrize("where", ["info", "observation"])
-@pytest.mark.parametrize("kind", MaskedGymEnv.ACTIONS)
+@pytest.mark.parametrize("kind", thinned(MaskedGymEnv.ACTIONS, quick=["discrete", "structure"]))
 def test_a_vector_has_the_masks_of_its_environments(kind, where, mode):
     """Compared with masks that each environment puts beside its observation, at every step, and at the end of every episode."""
     key = dict(info="action_mask", observation="allowed")[where]

@@ -9,7 +9,7 @@ import torch
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, assert_same, collect, collect_in_parts, kinds, make_sampler
 from envs import CountingEnv
-from tiers import processes
+from tiers import processes, thinned
 
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.utils.buffer import buffer_leaves
@@ -50,7 +50,7 @@ def in_any_order(collected):
     return without_old_ones(collected)._replace(infos=[sorted(infos, key=str) for infos in collected.infos])
 
 
-@pytest.mark.parametrize("n_parts", [2, 3])
+@pytest.mark.parametrize("n_parts", thinned([2, 3], quick=[3]))
 @pytest.mark.parametrize("kind", kinds(FORKED))
 @pytest.mark.parametrize("eval_max_trajectories", [None, 5])
 def test_parts_sample_together_what_one_sampler_does(kind, n_parts, eval_max_trajectories):

@@ -41,9 +41,9 @@ LENGTHS = [dict(episode_length=3 + b, reward_scale=b + 1, end="timeout" if b % 2
 CONSTRUCTORS = [partial(CountingEnv, **kwargs) for kwargs in LENGTHS]
 
 pytestmark = pytest.mark.timeout(280)
-every_kind = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, 4 workers"]))
-and_spawned = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, spawn", "GPU, forkserver"]))
-one_of_each = pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+every_kind = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, 4 workers"], quick=["serial", "GPU, 2 workers"]))
+and_spawned = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, spawn", "GPU, forkserver"], quick=["serial", "CPU, 2 workers"]))
+one_of_each = pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ AROUND_RLPYT = {
 }
 
 
-@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers"]))
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers"], quick=["serial", "GPU, 2 workers"]))
 @pytest.mark.parametrize("EnvCls", AROUND_RLPYT.values(), ids=AROUND_RLPYT)
 def test_what_wraps_an_rlpyt_environment_is_stepped_as_what_it_is(kind, EnvCls):
     batch = collect(kind, EnvCls=EnvCls, env={}, n_batches=1, decorrelation=0, eval_n_envs=2).batches[0]

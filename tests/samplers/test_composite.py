@@ -25,7 +25,7 @@ def serially(wait_reset):
 
 def cases():
     """The quick kinds resetting in both ways, and the others in turn."""
-    for i, param in enumerate(kinds(FORKED)):
+    for i, param in enumerate(kinds(FORKED, quick=["GPU, 2 workers"])):
         for wait_reset in (False, True) if param.values[0] in QUICK else (i % 2 == 1,):
             yield pytest.param(*param.values, wait_reset, marks=param.marks)
 
@@ -64,7 +64,7 @@ def test_final_observations_of_truncated_episodes_are_whole_structures():
     assert checked >= 4
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_the_agent_sees_what_is_stored(kind):
     for batch in collect(kind, **SETTINGS).batches:
         seen = batch.agent.agent_info
@@ -77,7 +77,7 @@ def test_the_agent_sees_what_is_stored(kind):
             assert not leaf[1:][done].any(), "null after an episode's end"
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_environments_are_given_the_actions_that_are_stored(kind):
     """Its reward is the second tool's number, which starts at 3 in the environment and at 0 here."""
     for batch in collect(kind, **SETTINGS).batches:
@@ -110,7 +110,7 @@ class NumberAgent(RecordingAgent):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_observations_may_be_single_numbers(kind, wait_reset):
     settings = dict(EnvCls=NumberEnv, env={}, wait_reset=wait_reset)
     ours, serial = (collect(k, NumberAgent(), **settings) for k in (kind, "serial"))
@@ -119,7 +119,7 @@ def test_observations_may_be_single_numbers(kind, wait_reset):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_actions_may_be_continuous(kind, wait_reset):
     settings = dict(EnvCls=CountingEnv, env=dict(n_actions=0, episode_length=[4, 2]), wait_reset=wait_reset)
     ours, serial = (collect(k, StructuredAgent(), **settings) for k in (kind, "serial"))
@@ -145,7 +145,9 @@ FAR = dict(model_kwargs=dict(init_log_std=1.0))  # With this standard deviation,
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "async serial", "async CPU", "async GPU"]))
+@pytest.mark.parametrize(
+    "kind", kinds([*ONE_OF_EACH, "async serial", "async CPU", "async GPU"], quick=["serial", "GPU, 2 workers", "async CPU"])
+)
 def test_environments_get_actions_within_their_bounds_and_the_batch_keeps_what_was_chosen(kind, wait_reset):
     run = collect_in_parts if kind in ASYNC_KINDS else collect
     collected = run(kind, agent=MlpGaussianFfAgent(**FAR), wait_reset=wait_reset, **CONTINUOUS)
@@ -159,14 +161,14 @@ def test_environments_get_actions_within_their_bounds_and_the_batch_keeps_what_w
     assert all(info.Got == min(info.Chosen, 1) for info in evaluated) and any(info.Chosen > 1 for info in evaluated)
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_a_setting_gives_environments_what_was_chosen(kind):
     for batch in collect(kind, MlpGaussianFfAgent(clip_actions=False, **FAR), **CONTINUOUS).batches:
         np.testing.assert_array_equal(batch.agent.action[..., 0], batch.env.env_info.action)
         assert (np.abs(batch.agent.action) > 1).any()
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_structured_actions_are_clipped_part_by_part(kind):
     """The environment refuses actions that are not in its space, of which one part is a Box of float64."""
     settings = {key: SETTINGS[key] for key in ("EnvCls", "env", "T", "B", "eval_max_steps")}

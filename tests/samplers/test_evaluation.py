@@ -21,7 +21,7 @@ def evaluated(kind, **kwargs):
     return sorted(info.Length for info in collect(kind, n_batches=1, evaluate_after=(0,), **kwargs).evals[0])
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_evaluation_stops_at_the_step_limit_and_counts_complete_episodes_only(kind):
     env = dict(episode_length=[11, 25], end="terminated")
     assert evaluated(kind, env=env, eval_max_steps=3 * 30) == [11, 11, 11]
@@ -30,7 +30,7 @@ def test_evaluation_stops_at_the_step_limit_and_counts_complete_episodes_only(ki
     assert evaluated(kind, env=env, eval_max_steps=3 * 10) == []
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 @pytest.mark.parametrize("n_trajectories", [1, 2, 3, 7])
 def test_evaluation_plays_exactly_the_episodes_asked_for(kind, n_trajectories):
     env = dict(episode_length=[20, 2], end="terminated")  # Racing to the limit would prefer the short ones.
@@ -38,7 +38,7 @@ def test_evaluation_plays_exactly_the_episodes_asked_for(kind, n_trajectories):
     assert lengths == sorted([20, 2, 20][i // 3] for i in range(n_trajectories))
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_evaluation_does_not_prefer_short_episodes(kind):
     """Twelve episodes of four environments are three of each, however long those of one of them take."""
     lengths = evaluated(kind, EnvCls=UnequalEnv, env={}, eval_n_envs=4, eval_max_trajectories=12, eval_max_steps=4 * 1000)
@@ -54,20 +54,20 @@ class UnequalEnv(CountingEnv):
         self._begin()
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_whichever_limit_is_reached_first_ends_the_evaluation(kind):
     env = dict(episode_length=[20, 2], end="terminated")  # Of the seven episodes the last one does not fit into 30 steps.
     assert evaluated(kind, env=env, eval_max_trajectories=7, eval_max_steps=3 * 30) == [2, 2, 2, 20, 20, 20]
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_evaluation_ends_when_all_episodes_are_played(kind):
     """Using up the steps would take long."""
     env = dict(episode_length=[4, 9], seconds=0.001)
     assert evaluated(kind, EnvCls=SlowEnv, env=env, eval_max_trajectories=5, eval_max_steps=10**6) == [4, 4, 4, 9, 9]
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_an_episode_that_loses_a_life_goes_on(kind):
     env = dict(episode_length=[3, 4], end=["life", "terminated"])
     assert evaluated(kind, env=env, eval_max_trajectories=5, eval_max_steps=3 * 50) == [7] * 5
@@ -94,20 +94,20 @@ def test_evaluation_environments_need_not_be_as_many_as_workers(kind, eval_n_env
         assert all(ours.evals) and (limit is None or all(len(infos) == limit for infos in ours.evals))
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_evaluation_environments_may_have_arguments_of_their_own(kind):
     assert evaluated(kind, eval_env_kwargs=dict(episode_length=6)) == [6] * 15
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_evaluation_does_not_disturb_training(kind, wait_reset):
     with_evaluation = collect(kind, wait_reset=wait_reset, evaluate_after=(0, 1, 2), eval_max_trajectories=5)
     without = collect(kind, wait_reset=wait_reset, evaluate_after=())
     assert_same(with_evaluation._replace(evals=[]), without)
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_each_evaluation_starts_with_fresh_episodes(kind):
     """None is carried over from the evaluation before, in which the limit cut it short."""
     evals = collect(kind, env=dict(episode_length=20), eval_max_steps=3 * 30, evaluate_after=(0, 1, 2)).evals
@@ -152,7 +152,7 @@ class FirstInputsAgent(RecordingAgent):
         return super().step(observation, prev_action, prev_reward)
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_the_agent_is_told_that_it_is_evaluated(kind):
     agent = ModesAgent()
     collect(kind, agent=agent, n_batches=2, evaluate_after=(0, 1))
@@ -252,7 +252,7 @@ class FirstOf(CountingEnv):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "float16", "bool"])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_the_agent_is_evaluated_on_observations_of_the_dtype_that_it_is_trained_on(kind, dtype):
     agent = DtypeAgent()
     sampler = make_sampler(kind, EnvCls=FirstOf, env=dict(dtype=dtype), T=4, B=4, eval_n_envs=2, eval_max_steps=20, decorrelation=0)

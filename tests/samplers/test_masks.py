@@ -5,7 +5,7 @@ import pytest
 from collecting import ANY_KIND, ASYNC_KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds
 from envs import MaskedGymEnv, make_masked
 from gymnasium.vector import SyncVectorEnv
-from tiers import full
+from tiers import full, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
@@ -72,9 +72,9 @@ def make_masked_vector(num_envs, mode):
     return GymVectorEnv(SyncVectorEnv([MaskedGymEnv] * num_envs, autoreset_mode=mode), action_mask="action_mask")
 
 
-@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+@pytest.mark.parametrize("mode", thinned(["SameStep", "NextStep", "Disabled"], quick=["SameStep", "Disabled"]))
 @pytest.mark.parametrize("CollectorCls", [CpuResetCollector, CpuWaitResetCollector])
-@pytest.mark.parametrize("n", [None, 4])
+@pytest.mark.parametrize("n", thinned([None, 4], quick=[4]))
 def test_no_masked_action_reaches_an_environment_of_a_vector(n, CollectorCls, mode):
     """Nor those that nobody records: of environments that wait, or that have played their share of an evaluation."""
     sampler = SerialSampler(

@@ -229,7 +229,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd, said", ODD)
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_step(kind, odd, said):
     sampler = make_sampler(kind, EnvCls=OddEnv, env=dict(odd=odd), T=4, B=4, decorrelation=0)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -389,7 +389,7 @@ def test_so_it_is_from_the_first_step_on_and_before_and_in_evaluations(env, said
     sampler.shutdown()
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 @pytest.mark.parametrize(
     "reward, done",
     [
@@ -591,7 +591,7 @@ class ForgetfulAgent(RecordingAgent):
         return step if self.n_calls < 3 else step._replace(agent_info=step.agent_info._replace(prev_action=None))
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind):
     sampler = make_sampler(kind, env={}, B=4)
     sampler.initialize(ForgetfulAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -720,7 +720,7 @@ def test_a_flag_of_env_info_that_is_an_array_of_several_is_named(SamplerCls, nam
         make(SamplerCls, EnvCls=FlaggedEnv, env_kwargs=dict(info=info)).initialize(RecordingAgent(), affinity=AFFINITY, seed=0)
 
 
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 @pytest.mark.parametrize("name", ["timeout", "traj_done"])
 def test_a_flag_of_env_info_that_is_an_array_of_one_is_a_flag(kind, name):
     (batch,) = sampled(ArrayFlagEnv, kind=kind, B=4, name=name, episode_length=3, end="timeout")

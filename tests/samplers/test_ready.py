@@ -4,7 +4,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import KINDS, assert_same, assert_same_arrays, collect, kinds, make_sampler
 from envs import ReadyVector, make_gym_vector
-from tiers import processes
+from tiers import processes, thinned
 
 from rlpyt.envs.vector import VectorEnvs
 from rlpyt.envs.vector_contract import check_vector_env
@@ -27,7 +27,7 @@ def sampled(kind, agent, make, env, **kwargs):
 
 
 @pytest.mark.parametrize("agent", ["recording", "recurrent"])
-@pytest.mark.parametrize("n_ready", [1, 2, 4, 6])
+@pytest.mark.parametrize("n_ready", thinned([1, 2, 4, 6], quick=[2, 6]))
 @pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers"], quick=["serial"]))
 def test_columns_that_advance_at_their_own_pace_are_those_of_lockstep(kind, n_ready, agent):
     ReadyVector.most = 0
@@ -38,7 +38,7 @@ def test_columns_that_advance_at_their_own_pace_are_those_of_lockstep(kind, n_re
     assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("T", [1, 2, 9])
+@pytest.mark.parametrize("T", thinned([1, 2, 9], quick=[2]))
 @pytest.mark.parametrize("TrajInfoCls", [TrajInfo, StepwiseTrajInfo])
 def test_statistics_of_episodes_are_those_of_lockstep(TrajInfoCls, T):
     ours, theirs = (

@@ -32,7 +32,7 @@ class ActionsTrajInfo(TrajInfo):
         return super().terminate(observation)
 
 
-@pytest.fixture(scope="module", params=kinds(TESTED))
+@pytest.fixture(scope="module", params=kinds(TESTED, quick=["serial", "GPU, 2 workers"]))
 def kind(request):
     return request.param
 

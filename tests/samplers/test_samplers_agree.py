@@ -68,12 +68,13 @@ SCENARIOS = {
 }
 
 
-# All kinds in the scenarios in which most can go wrong, and one of each in all others. Quick are one of each in the former, and in each of
-# the others one of two kinds, in turn such that both see batches with and without wait-reset.
+# All kinds in the scenarios in which most can go wrong, and one of each in all others. Quick are one of each in two of them, and in each
+# of the others one of two kinds, in turn such that both see batches with and without wait-reset.
 RICHEST = ["recurrent", "recurrent, wait-reset", "one step per batch, wait-reset", "watchful TrajInfo"]
+QUICK = RICHEST[1:3]
 IN_TURN = ("CPU, 2 workers", "GPU, 2 workers")
 PAIRS = [
-    pytest.param(scenario, kind, marks=[] if kind == IN_TURN[(i + i // 2) % 2] or (kind in ONE_OF_EACH and scenario in RICHEST) else full)
+    pytest.param(scenario, kind, marks=[] if kind == IN_TURN[(i + i // 2) % 2] or (kind in ONE_OF_EACH and scenario in QUICK) else full)
     for i, scenario in enumerate(SCENARIOS)
     for kind in FORKED
     if scenario in RICHEST or kind in ONE_OF_EACH
@@ -133,14 +134,14 @@ def shaping(CollectorCls):
     return ShapingCollector
 
 
-@pytest.mark.parametrize("kind", kinds([kind for kind in ONE_OF_EACH if kind != "serial"]))
+@pytest.mark.parametrize("kind", kinds([kind for kind in ONE_OF_EACH if kind != "serial"], quick=["GPU, 2 workers"]))
 def test_what_a_collector_changes_after_a_batch_is_changed_after_the_agent_has_seen_it(kind):
     for _ in range(3):  # It was a matter of chance.
         assert_same(*(collect(k, change_collector=shaping, T=3, n_batches=8) for k in (kind, "serial")))
 
 
 @pytest.mark.parametrize("make_twin", [make_classic, make_reusing])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "CPU, 2 workers"]))
 def test_classic_environments_and_those_that_reuse_their_memory_are_sampled_like_their_plain_twin(kind, make_twin):
     plain, twin = (collect(kind, WalkingAgent(), EnvCls=EnvCls, env={}, T=30) for EnvCls in (make_walk, make_twin))
     for a, b in zip(plain.batches, twin.batches):

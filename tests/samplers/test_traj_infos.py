@@ -11,6 +11,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import ENV, make_sampler
 from envs import CountingEnv
+from tiers import thinned
 
 from rlpyt.samplers.parallel.base import in_order
 from rlpyt.samplers.traj_infos import BatchTracker, FinishedInfos, episode_tracker
@@ -133,7 +134,9 @@ class Told(TrajInfo):
         super().step(*args)
 
 
-@pytest.mark.parametrize("kind, B", [("serial", 6), ("CPU, 2 workers", 6), ("CPU, 2 workers", 11)])
+@pytest.mark.parametrize(
+    "kind, B", thinned([("serial", 6), ("CPU, 2 workers", 6), ("CPU, 2 workers", 11)], quick=[("serial", 6), ("CPU, 2 workers", 11)])
+)
 @pytest.mark.parametrize("wait_reset", [False, True])
 def test_who_sums_up_statistics_does_not_change_them(kind, B, wait_reset):
     """Fewer than 64 steps are summed up otherwise than more: of 11 environments one worker has 5, 60 steps, and the other 6."""
@@ -197,8 +200,7 @@ class ShapedTrajInfo(TrajInfo):
     env_info_sums = (("One", "one"), ("Two", "two"))
 
 
-@pytest.mark.parametrize("B", [1, 8])
-@pytest.mark.parametrize("decorrelation", [0, 3])
+@pytest.mark.parametrize("B, decorrelation", thinned([(1, 0), (1, 3), (8, 0), (8, 3)], quick=[(1, 0), (8, 3)]))
 def test_numbers_of_an_entry_are_added_up_and_sums_have_the_precision_of_python(B, decorrelation):
     sampler = started(EnvCls=ShapedEnv, env=dict(episode_length=1000), B=B, decorrelation=decorrelation, TrajInfoCls=ShapedTrajInfo)
     for itr in range(110):

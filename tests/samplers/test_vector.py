@@ -10,6 +10,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, assert_same_arrays, collect, collect_in_parts, kinds, make_sampler
 from envs import GymCounting, make_gym_vector
+from tiers import thinned
 from users import MyCollector
 
 from rlpyt.envs.vector import VectorEnv, VectorEnvs, VectorStep
@@ -61,7 +62,7 @@ def by_vectors(kind, mode, agent="recording", **kwargs):
 # ---------------------------------------------------------------------------------------------------------------------
 # Equal samples
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", thinned(AGENTS, quick=["recurrent"]))
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 @pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_a_vector_without_blank_rows_is_sampled_like_single_environments(kind, mode, agent):
@@ -69,14 +70,14 @@ def test_a_vector_without_blank_rows_is_sampled_like_single_environments(kind, m
     assert_same(ours, singly(AGENTS[agent], evaluate_after=(1, 3)))
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", thinned(AGENTS, quick=["recurrent"]))
 @pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_a_vector_that_resets_itself_by_a_step_is_sampled_like_single_environments_but_for_blank_rows(kind, agent):
     ours, theirs = (get(agent=AGENTS[agent], T=7, n_batches=8) for get in (functools.partial(by_vectors, kind, "NextStep"), singly))
     assert_same_but_for_blanks(ours, theirs)
 
 
-@pytest.mark.parametrize("T", [1, 2, 9])
+@pytest.mark.parametrize("T", thinned([1, 2, 9], quick=[2]))
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled", "NextStep"])
 def test_the_length_of_batches_does_not_matter(mode, T):
     ours, theirs = (f(agent="recurrent", T=T, n_batches=40 // T) for f in (functools.partial(by_vectors, "serial", mode), singly))

@@ -555,7 +555,7 @@ ENDS = {
     "end, start_method",
     thinned(
         [*((end, "fork") for end in ENDS), *((end, method) for method in ("spawn", "forkserver") for end in list(ENDS)[1:3])],
-        quick=[("shutdown", "fork"), ("the master is killed while workers keep the GIL", "fork")],
+        quick=[("shutdown", "fork")],
     ),
 )
 def test_nothing_outlives_a_sampler_also_not_what_environments_start(end, start_method):
@@ -688,7 +688,7 @@ def test_signals_are_empty_after_every_batch_and_every_evaluation(kind):
 # What workers load
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("start_method", thinned(["spawn", "forkserver"], quick=["spawn"]))
-@pytest.mark.parametrize("EnvCls", [ModulesEnv, VectorEnvs(ModulesVector)], ids=["single", "vector"])
+@pytest.mark.parametrize("EnvCls", [ModulesEnv, pytest.param(VectorEnvs(ModulesVector), marks=full)], ids=["single", "vector"])
 @gpu_samplers
 def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, EnvCls, start_method):
     sampler = start(kind, EnvCls=EnvCls, start_method=start_method, eval_n_envs=2, eval_max_steps=20)
@@ -780,6 +780,7 @@ def test_a_script_without_main_guard_is_told_so_in_the_last_line_and_is_run_once
         assert [file.name for file in tmp_path.glob("log/*/*.log")] == ["debug.log"]  # None that was moved aside for another.
 
 
+@full
 @processes
 @pytest.mark.timeout(200)
 def test_a_script_that_is_in_no_file_is_told_so_where_new_processes_would_import_it(tmp_path):

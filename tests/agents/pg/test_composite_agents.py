@@ -171,7 +171,7 @@ def test_states_are_saved_and_loaded_also_under_data_parallel_training(AgentCls,
 
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "alternating, spawn"]))
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "alternating, spawn"], quick=["serial", "CPU, 2 workers"]))
 def test_all_samplers_collect_mixed_actions(kind, recurrent):
     AgentCls = MlpCompositeFfAgent
     if recurrent:

@@ -161,7 +161,7 @@ def test_deterministic_evaluation_takes_the_means_of_all_real_numbers():
 
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("model", [FF, LSTM, pytest.param(GRU, marks=full)], ids=["feedforward", "lstm", "gru"])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
 def test_all_samplers_give_environments_actions_in_their_units(kind, model):
     """The environment refuses actions that are not in its space."""
     AgentCls = MultiInputFfAgent
@@ -180,8 +180,15 @@ def test_all_samplers_give_environments_actions_in_their_units(kind, model):
     assert any((np.abs(batch.agent.action.steer) > 1).any() for batch in collected.batches), "batches keep what was chosen"
 
 
-@pytest.mark.parametrize("Algo", [A2C, PPO])
-@pytest.mark.parametrize("AgentCls, model", [(MultiInputFfAgent, FF), (MultiInputLstmAgent, GRU)])
+@pytest.mark.parametrize(
+    "Algo, AgentCls, model",
+    [
+        (PPO, MultiInputFfAgent, FF),
+        (A2C, MultiInputLstmAgent, GRU),
+        pytest.param(A2C, MultiInputFfAgent, FF, marks=full),
+        pytest.param(PPO, MultiInputLstmAgent, GRU, marks=full),
+    ],
+)
 def test_unchanged_algorithms_train_them(Algo, AgentCls, model):
     runner = MinibatchRl(
         algo=Algo(),

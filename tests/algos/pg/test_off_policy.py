@@ -7,7 +7,7 @@ import pytest
 import torch
 from experience import GruAgent, random_samples, start
 from lag import learn
-from tiers import full, learning
+from tiers import full, learning, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg import base
@@ -64,7 +64,7 @@ def expected_targets(agent, samples, state, gae_lambda, mid_batch_reset, rho_cli
     return advantage, return_, valid, ratio
 
 
-@pytest.mark.parametrize("gae_lambda", [1, 0.9])
+@pytest.mark.parametrize("gae_lambda", thinned([1, 0.9], quick=[0.9]))
 @pytest.mark.parametrize("AgentCls", AGENTS)
 @pytest.mark.parametrize("On, Off", PAIRS)
 def test_where_the_current_policy_acted_they_are_a2c_and_ppo_bit_for_bit(On, Off, AgentCls, gae_lambda):

@@ -4,7 +4,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
-from tiers import full, learning
+from tiers import full, learning, thinned
 
 from rlpyt.agents.pg.atari import AlternatingAtariLstmAgent, AtariLstmAgent
 from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
@@ -163,7 +163,7 @@ def recorded(owner, method):
     return results
 
 
-@pytest.fixture(params=AGENTS)
+@pytest.fixture(params=thinned(AGENTS, quick=["alternating mlp", "atari", "mujoco"]))
 def name(request):
     return request.param
 

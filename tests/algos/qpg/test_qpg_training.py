@@ -65,8 +65,8 @@ def test_a_subclass_may_replay_by_priorities(bootstrap_timelimit):
 @pytest.mark.parametrize(
     "name, sampler",
     [
-        ("ddpg", "serial"),
         ("sac", "gpu"),
+        pytest.param("ddpg", "serial", marks=full),
         pytest.param("sac_v", "serial", marks=full),
         pytest.param("td3", "cpu", marks=full),
         pytest.param("sac", "cpu, waiting with resets", marks=full),

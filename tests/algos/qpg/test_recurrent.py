@@ -493,7 +493,9 @@ WALKS = dict(EnvCls=make_walk, env={}, T=5, B=4, n_batches=6, decorrelation=0, b
 
 
 @every_algo
-@pytest.mark.parametrize("kind", kinds(["CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers", "no overlap, 4 workers"]))
+@pytest.mark.parametrize(
+    "kind", kinds(["CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers", "no overlap, 4 workers"], quick=["GPU, 2 workers"])
+)
 def test_samplers_of_all_kinds_record_the_same_states_while_networks_change(kind, name):
     expected = collect("serial", changing(name), **WALKS)
     ours = collect(kind, changing(name, "alternating" in kind or "overlap" in kind), **WALKS)

@@ -518,7 +518,7 @@ def test_unseeded_processes_do_not_play_the_same(make):
 # ---------------------------------------------------------------------------------------------------------------------
 # Failures
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("exact", thinned([True, False], quick=[True]))
 def test_a_worker_killed_while_it_samples_is_named(exact):
     for _ in range(5):
         sampler = MultiprocessingSampler(RandomPolicy(), SlowEnv, max_episode_length=100, n_workers=2)

@@ -25,7 +25,7 @@ from policies_for_tests import (
     grid,
     worker,
 )
-from tiers import thinned
+from tiers import full, thinned
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
@@ -1119,9 +1119,9 @@ def played_by_both(make, n_before=3, n_left_out=0):
         (RnnAgent, lambda: RepeatedEnv([3, 5, 1])),
         (RecordingAgent, lambda: RepeatedEnv([2, 4], ["life", "terminated"])),
         (StructuredAgent, make_structured),
-        (StructuredAgent, QuietEnv),
-        (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("CartPole-v1")),
-        (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("LunarLander-v3")),
+        pytest.param(StructuredAgent, QuietEnv, marks=full),
+        pytest.param(lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("CartPole-v1"), marks=full),
+        pytest.param(lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("LunarLander-v3"), marks=full),
         (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
         (RandomPolicy, lambda: GridWorldEnv("4x4")),
         (RandomPolicy, TellingGym),

@@ -130,6 +130,7 @@ def test_what_became_of_a_test_with_ray_is_said(tests_with_ray, number):
     assert says is None or re.search(rf"test_some.py::test_with_ray\[{number}\]@ray \(call, .*{says}", shown)
 
 
+@full
 @processes
 def test_each_test_with_ray_has_a_process_of_its_own(tests_with_ray):
     shown, summary, with_ray, _ = tests_with_ray
@@ -138,6 +139,7 @@ def test_each_test_with_ray_has_a_process_of_its_own(tests_with_ray):
     assert len({process for _, process, _ in with_ray}) == len(with_ray) and len({parent for *_, parent in with_ray}) == 1
 
 
+@full
 @processes
 def test_a_test_with_ray_that_dies_in_c_code_runs_once_more(tests_with_ray):
     assert [number for number, *_ in tests_with_ray[2]] == ["0", "1", "2", "3", "4", "5", "6", "6", "7", "7", "8"]

@@ -98,7 +98,7 @@ def test_it_repeats_with_the_same_seed_only(trained, tmp_path, rlpyt):
 @pytest.mark.parametrize(
     "module, key, settings, kwargs",
     [
-        ("cartpole", "catdqn", (), dict(sampler="cpu")),
+        pytest.param("cartpole", "catdqn", (), dict(sampler="cpu"), marks=full),
         ("cartpole_without_velocities", "ppo_lstm", (), dict(sampler="alternating")),
         ("cartpole_without_velocities", "r2d1", (), dict()),
         pytest.param("pendulum", "sac", (), dict(), marks=full),

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 from absent import make_absent
-from tiers import full, processes
+from tiers import full, processes, thinned
 
 from rlpyt.cli import checks, info
 from rlpyt.cli.checks import FAILED, MISSING, NONE, OK, Check, results
@@ -81,7 +81,7 @@ def test_this_installation_works(rlpyt, nothing_is_left_behind):
 
 @processes
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["shared memory", "numba"])
+@pytest.mark.parametrize("name", thinned(["shared memory", "numba"], quick=["shared memory"]))
 def test_what_works_is_ok(rlpyt, monkeypatch, nothing_is_left_behind, name):
     monkeypatch.setattr(checks, "CHECKS", [check for check in checks.CHECKS if check.name == name])
     code, out, err = rlpyt("info", "--check")

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tiers import full
 
 from rlpyt.experiments.results.table import read_table
 from rlpyt.utils.logging.context import reader, sole_writer
@@ -79,6 +80,7 @@ def test_the_published_page_stays_as_it_is(tmp_path, rlpyt):
     assert (tmp_path / "learning.md").read_text() == (DOCS / "learning.md").read_text()
 
 
+@full
 def test_all_curves_are_drawn_in_a_panel_for_each_task(page, tmp_path, rlpyt):
     pytest.importorskip("matplotlib")
     code, out, _ = rlpyt("results", "--page", page, "--picture", tmp_path / "curves.png")

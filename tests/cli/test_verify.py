@@ -162,7 +162,7 @@ def test_the_commit_of_a_row_is_that_of_the_process_that_computed_it(run_dir):
 LOST = "resumed without its replay buffer (save_replay=False)"
 
 
-@pytest.mark.parametrize("save_replay", [False, True])
+@pytest.mark.parametrize("save_replay", thinned([False, True], quick=[False]))
 def test_a_replay_buffer_that_was_not_saved_is_named_if_it_differs(save_replay, trained, tmp_path, rlpyt):
     short = (DIGEST, "algo.min_steps_learn=64", "runner.n_steps=128", "runner.log_interval_steps=128", "sampler.eval_max_steps=60")
     run_dir = Path(shutil.copytree(trained("cartpole", "dqn", *short, f"runner.save_replay={save_replay}"), tmp_path / "run_0"))

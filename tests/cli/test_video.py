@@ -169,6 +169,7 @@ def test_episodes_that_are_cut_are_filmed_up_to_there_and_said(trained, tmp_path
     assert "Only 0 of 2 episodes came to an end; a larger --max_steps allows longer ones." in out
 
 
+@full
 def test_ctrl_c_before_the_first_frame_ends_the_command(trained, tmp_path, rlpyt, monkeypatch):
     def stopped(env):
         raise KeyboardInterrupt

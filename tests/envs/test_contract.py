@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from envs import CountingEnv, FailingEnv
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.envs import gym, gym_schema
 from rlpyt.envs.base import Env
@@ -24,11 +24,9 @@ from rlpyt.spaces.int_box import IntBox
         (FailingEnv, dict(fail_at=10**9)),
         (gym.make, dict(id="CartPole-v1")),
         (gym_schema.make, dict(id="CartPole-v1")),
-        (gym.make, dict(id="Pendulum-v1")),
-        (envs.make_walk, {}),
         (envs.make_classic, {}),
-        (envs.make_reusing, {}),
-        (envs.make_structured, {}),
+        *[pytest.param(make, {}, marks=full) for make in (envs.make_walk, envs.make_reusing, envs.make_structured)],
+        pytest.param(gym.make, dict(id="Pendulum-v1"), marks=full),
     ],
 )
 @pytest.mark.filterwarnings("ignore:env_info leaves out")

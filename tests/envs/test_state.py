@@ -81,7 +81,7 @@ def play(env, observation, n, seed):
 
 
 @processes
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", thinned(ENVS, quick=set(ENVS) - {"taxi", "hopper", "humanoid", "ant", "pong"}))
 @pytest.mark.parametrize("n_before", thinned([0, 77], quick=[77]))
 def test_another_object_goes_on_from_a_saved_state(name, n_before):
     env, other = ENVS[name](), ENVS[name]()

@@ -256,7 +256,7 @@ def test_a_policy_gives_actions_within_their_bounds_unless_the_agent_says_otherw
 CONFIGS = [(name, key) for name in config_modules() for key in getattr(load(name), "configs", {})]
 
 
-@pytest.mark.parametrize("name, key", CONFIGS, ids=" ".join)
+@pytest.mark.parametrize("name, key", thinned(CONFIGS, quick=CONFIGS[::4]))
 def test_every_configuration_is_made_again_as_it_was(name, key):
     """Through JSON, by the same check of names as a run of a stranger."""
     module = load(name)
@@ -339,7 +339,7 @@ def evil(tmp_path, monkeypatch):
     assert not list(file.parent.glob("*.was_run")) and "evil_module" not in sys.modules
 
 
-@pytest.mark.parametrize("place", thinned(PLACES, quick=["environment", "by position"]))
+@pytest.mark.parametrize("place", thinned(PLACES, quick=["environment"]))
 def test_code_that_a_run_names_is_not_imported(copied, evil, place):
     for value in EVIL:
 

@@ -16,6 +16,12 @@ from rlpyt.utils.collections import namedarraytuple
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 prioritized = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.prioritized], ids=lambda kind: kind.name)
 transitions = pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.sequence], ids=lambda kind: kind.name)
+# At least one with each property, for tests of which the code is the same in all kinds.
+QUICK = ["PrioritizedReplayBuffer", "AsyncPrioritizedReplayFrameBuffer", "TlPrioritizedReplayBuffer", "AsyncTlUniformReplayFrameBuffer"]
+QUICK += ["UniformSequenceReplayBuffer", "AsyncPrioritizedSequenceReplayFrameBuffer"]
+every_kind_thinned = pytest.mark.parametrize(
+    "kind", thinned(KINDS, quick=[kind for kind in KINDS if kind.name in QUICK]), ids=lambda kind: kind.name
+)
 CHUNKS = [3, 1, 7, 2, 5, 12, 4, 1, 9]
 EVERYTHING = dict(timeouts=True, wait_reset=True, given=True, shift=1)  # Options of a game.
 
@@ -46,7 +52,11 @@ def test_every_transition_priority_and_draw_is_the_oracles(kind):
     whatever_happens()
 
 
-@transitions
+@pytest.mark.parametrize(
+    "kind",
+    thinned([kind for kind in KINDS if not kind.sequence], quick=[kind for kind in KINDS if not kind.sequence and kind.name in QUICK]),
+    ids=lambda kind: kind.name,
+)
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 def test_every_pattern_of_ends_in_a_window_and_over_a_border_of_chunks(kind, chunk):
     """Nothing, termination or timeout on every step of the three of a window and the one before it, at different places in the chunk."""
@@ -319,7 +329,7 @@ def test_a_batch_is_not_changed_by_what_comes_after(kind):
     assert all(torch.equal(x, y) for x, y in zip(copies, [leaf for leaf in buffer_leaves(batch) if leaf is not None]))
 
 
-@every_kind
+@every_kind_thinned
 def test_batches_in_reused_memory_are_the_same_and_last_as_long_as_promised(kind):
     game = Game(kind, spare=10, n_step=2, timeouts=True, interval=1)
     game.buffer.reuse_batches(n_slots=2)
@@ -434,7 +444,7 @@ def save_now_and_then(game, chunks):
     return states
 
 
-@every_kind
+@every_kind_thinned
 @pytest.mark.parametrize("options", thinned([dict(), EVERYTHING], quick=[EVERYTHING]), ids=["plain", "with everything"])
 def test_a_full_state_and_increments_give_the_same_buffer_again(kind, options):
     game = Game(kind, spare=9, n_step=2, interval=2, **options)
@@ -461,7 +471,7 @@ def test_a_full_state_and_increments_give_the_same_buffer_again(kind, options):
                 twin.update_batch_priorities(torch.tensor(new))
 
 
-@every_kind
+@every_kind_thinned
 def test_one_full_state_gives_the_same_buffer_again(kind):
     options = dict(spare=9, n_step=2, interval=2, timeouts=True, finals=0.5 if kind.time_limit else 1.0, wait_reset=True)
     game, other = Game(kind, **options), Game(kind, seed=9, **options)
@@ -503,7 +513,7 @@ def test_an_increment_is_as_small_as_what_is_new(kind):
     assert sizes[0] - sizes[1] > 0.9 * steps_bytes * (1 - 2 / game.T)
 
 
-@every_kind
+@every_kind_thinned
 def test_a_state_that_does_not_fit_is_refused(kind):
     game = Game(kind, spare=30, n_step=2, interval=2)
     states = save_now_and_then(game, CHUNKS[:3])
@@ -524,7 +534,7 @@ def test_a_state_that_does_not_fit_is_refused(kind):
 ENDED = [(True, True, 3, 2), (False, True, 1, 1), (True, False, 3, 1), (True, True, 2, 5), (False, True, 3, 2)]
 
 
-@every_kind
+@every_kind_thinned
 @pytest.mark.parametrize("timeouts, tells_after, n_step, chunk", thinned(ENDED, quick=ENDED[:1]))
 def test_episodes_can_be_ended_with_the_newest_step(kind, timeouts, tells_after, n_step, chunk):
     game = Game(kind, n_step=n_step, B=3, timeouts=timeouts, tells_after=tells_after, spare=9, p_done=0.1, interval=2)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiers import processes, start_methods
+from tiers import processes, start_methods, thinned
 
 from rlpyt.replays.non_sequence import frame, prioritized, time_limit, uniform
 from rlpyt.replays.sequence import frame as sequence_frame
@@ -39,6 +39,9 @@ CLASSES = {
         sequence_frame.AsyncPrioritizedSequenceReplayFrameBuffer,
     )
 }
+QUICK = ["AsyncUniformReplayBuffer", "AsyncTlPrioritizedReplayBuffer", "AsyncPrioritizedReplayFrameBuffer"]
+QUICK += ["AsyncPrioritizedSequenceReplayFrameBuffer"]
+every_class = pytest.mark.parametrize("name", thinned(CLASSES, quick=QUICK))
 Samples = namedarraytuple(
     "Samples", ["observation", "action", "reward", "done", "timeout", "final_observation", "prev_rnn_state"], defaults=(None,)
 )
@@ -325,7 +328,7 @@ def exercise(buffer, seconds, method="fork"):
 
 
 @processes
-@pytest.mark.parametrize("name", CLASSES)
+@every_class
 def test_nothing_torn_or_stale_is_read_while_others_write(name):
     buffer = build(name)
     buffer.pause = 2e-3
@@ -365,7 +368,7 @@ def _append_once(buffer, n):
 
 @processes
 @pytest.mark.parametrize("killed_in", ["_write", "_publish"])
-@pytest.mark.parametrize("name", CLASSES)
+@every_class
 def test_a_writer_killed_in_an_append_blocks_nobody_and_what_it_wrote_is_never_read(name, killed_in):
     buffer = build(name)
     for n_lost, n_next in [(5, 1), (2, 4)]:
@@ -395,7 +398,7 @@ def _check_and_append(buffers, answers):
 
 
 @processes
-@pytest.mark.parametrize("name", CLASSES)
+@every_class
 def test_a_writer_killed_when_the_tree_has_rows_that_are_not_published_yet_leaves_only_valid_ones(name):
     buffer = build(name)
     for n_lost in (3, 4):

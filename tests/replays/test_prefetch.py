@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiers import full, processes
+from tiers import full, processes, thinned
 
 from rlpyt.replays.draws import Draw
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
@@ -257,7 +257,9 @@ class OneAhead:
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-@pytest.mark.parametrize("cls", [UniformReplayBuffer, PrioritizedReplayBuffer, AsyncPrioritizedReplayBuffer])
+@pytest.mark.parametrize(
+    "cls", thinned([UniformReplayBuffer, PrioritizedReplayBuffer, AsyncPrioritizedReplayBuffer], quick=[PrioritizedReplayBuffer])
+)
 def test_batches_do_not_depend_on_when_they_are_gathered(cls, reuse):
     record, expected = [], []
     replay = PrefetchedReplay(build(cls), 8)

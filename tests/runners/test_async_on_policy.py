@@ -184,7 +184,7 @@ def test_a_signal_lets_the_run_train_on_what_has_begun_and_save(seconds, tmp_pat
     assert snapshot["cum_steps"] == runner.n_copied * T * B and snapshot["cum_updates"] == runner.n_copied
 
 
-@pytest.mark.parametrize("who, name", [(0, "ampling process 0 of 2"), (2, "ptimizer 1 of 2")])
+@pytest.mark.parametrize("who, name", thinned([(0, "ampling process 0 of 2"), (2, "ptimizer 1 of 2")], quick=[(2, "ptimizer 1 of 2")]))
 def test_a_process_that_is_killed_ends_the_run_and_is_named(who, name):
     runner = on_policy(n_sampling=2, n_optimizers=2, n_steps=10**8)
     kill_when_running(runner, lambda pool: pool.processes[who].pid)

@@ -169,9 +169,7 @@ def greedy(AgentCls):
 
 
 # Who samples half of the columns does with them what one process does with all: one process is tested with two samplers only.
-@pytest.mark.parametrize(
-    "sampler, n_sampling", thinned([*((name, 2) for name in SAMPLERS), ("serial", 1), ("gpu", 1)], quick=[("serial", 2), ("cpu", 2)])
-)
+@pytest.mark.parametrize("sampler, n_sampling", thinned([*((name, 2) for name in SAMPLERS), ("serial", 1), ("gpu", 1)], quick=[("cpu", 2)]))
 def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
     """With parameters that do not change, and actions that chance has no part in, it is clear what must be in the replay buffer."""
     kinds = dict(algo=lambda: dqn(learning_rate=0.0, prioritized_replay=True), agent=lambda: greedy(MlpDqnAgent))
@@ -277,7 +275,7 @@ def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
 
 
 @pytest.mark.parametrize("n_optimizers", thinned([1, 2], quick=[1]))
-@pytest.mark.parametrize("replay_ratio", [0.5, 4])
+@pytest.mark.parametrize("replay_ratio", thinned([0.5, 4], quick=[0.5]))
 def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ratio, n_optimizers, tmp_path):
     env = dict(id="CartPole-v1", seconds=0.0015 * replay_ratio * n_optimizers)  # Much slower than training, also on a busy machine.
     algo = dqn(replay_ratio=replay_ratio, batch_size=8)
@@ -318,7 +316,7 @@ def slow_training(ahead=1, replay_ratio=4, after_update=lambda runner: None, **s
 FAR = [("serial", 1, 1, 1, 4), ("cpu", 2, 1, 3, 4), ("serial", 2, 2, 1, 4), ("serial", 1, 1, 2, 0.5)]
 
 
-@pytest.mark.parametrize("sampler, n_sampling, n_optimizers, ahead, replay_ratio", thinned(FAR, quick=[FAR[1], FAR[3]]))
+@pytest.mark.parametrize("sampler, n_sampling, n_optimizers, ahead, replay_ratio", thinned(FAR, quick=FAR[3:]))
 def test_sampling_waits_if_it_is_as_far_ahead_of_training_as_it_may_be(sampler, n_sampling, n_optimizers, ahead, replay_ratio, tmp_path):
     """So the replay ratio is reached although training is slow."""
     first, n_begun = 5, []
@@ -341,8 +339,9 @@ def test_sampling_waits_if_it_is_as_far_ahead_of_training_as_it_may_be(sampler, 
     assert runner.n_copied == runner.n_itr == 25 and runner.min_itr_learn == first
 
 
-@pytest.mark.parametrize("n_sampling", [1, 2])
-@pytest.mark.parametrize("way", ["signal", "hook"])
+@pytest.mark.parametrize(
+    "way, n_sampling", thinned([("signal", 1), ("signal", 2), ("hook", 1), ("hook", 2)], quick=[("signal", 2), ("hook", 1)])
+)
 def test_a_run_that_ends_while_sampling_waits_for_training_wakes_it(way, n_sampling, tmp_path):
     def after_update(runner):
         if way == "signal" and runner.algo.update_counter == 20:
@@ -446,7 +445,13 @@ def kill_when_running(runner, choose):
 
 
 @pytest.mark.parametrize("sampler", thinned(["serial", "gpu"], quick=["serial"]))
-@pytest.mark.parametrize("who, name", [(0, "sampling process 0 of 2"), (1, "sampling process 1 of 2"), (2, "memory copier")])
+@pytest.mark.parametrize(
+    "who, name",
+    thinned(
+        [(0, "sampling process 0 of 2"), (1, "sampling process 1 of 2"), (2, "memory copier")],
+        quick=[(1, "sampling process 1 of 2"), (2, "memory copier")],
+    ),
+)
 def test_a_process_that_is_killed_ends_the_run_and_is_named(sampler, who, name):
     runner = build(sampler, n_sampling=2, n_steps=10**8)
     kill_when_running(runner, lambda pool: pool.processes[who].pid)

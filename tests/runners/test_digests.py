@@ -150,7 +150,7 @@ class Draws(MinibatchRl):
 @pytest.mark.parametrize(
     "RunnerCls, first, n_first",
     [
-        (FlipsParameter, ("Parameters", "pi.model.2.weight"), 1),
+        pytest.param(FlipsParameter, ("Parameters", "pi.model.2.weight"), 1, marks=full),
         (FlipsMoment, ("Optimizer", "state.4.exp_avg"), 1),
         (FlipsSample, ("Samples", "env.observation"), 1),
         (Draws, ("Random", "numpy"), 1),

@@ -165,7 +165,7 @@ def test_seconds_of_replay_are_told_apart_from_those_of_optimization(monkeypatch
 
 
 @processes
-@pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
+@pytest.mark.parametrize("RunnerCls", thinned([MinibatchRl, MinibatchRlEval], quick=[MinibatchRlEval]))
 @pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_the_same_seed_gives_the_same_run(tmp_path, RunnerCls, SamplerCls):
     def result(name, seed):

@@ -260,8 +260,12 @@ NORMALIZED = dict(normalize_observation=True, hidden_sizes=[8])
 @pytest.mark.parametrize(
     "make_algo, make_agent",
     [
-        (BehaviorCloning, lambda: MujocoFfAgent(model_kwargs=NORMALIZED)),
-        (lambda **settings: TD3(behavior_cloning=2.5, **settings), lambda: Td3Agent(model_kwargs=NORMALIZED, q_model_kwargs=NORMALIZED)),
+        pytest.param(BehaviorCloning, lambda: MujocoFfAgent(model_kwargs=NORMALIZED), marks=full),
+        pytest.param(
+            lambda **settings: TD3(behavior_cloning=2.5, **settings),
+            lambda: Td3Agent(model_kwargs=NORMALIZED, q_model_kwargs=NORMALIZED),
+            marks=full,
+        ),
         (IQL, lambda: IqlAgent(model_kwargs=NORMALIZED, q_model_kwargs=NORMALIZED, v_model_kwargs=NORMALIZED)),
     ],
     ids=["BC", "TD3+BC", "IQL"],
@@ -304,7 +308,7 @@ def test_a_data_set_of_minari_is_read_by_its_id(cartpole, tmp_path, monkeypatch)
     assert algo.update_counter == 20
 
 
-@pytest.mark.parametrize("kind", ["bc", "dqn", "prefetched"])  # The latter two with priorities.
+@pytest.mark.parametrize("kind", thinned(["bc", "dqn", "prefetched"], quick=["prefetched"]))  # The latter two with priorities.
 def test_a_resumed_run_is_the_uninterrupted_one(kind, cartpole, tmp_path):
     def final(n_steps, directory, **settings):
         algo, agent = KINDS[kind][1]()

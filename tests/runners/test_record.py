@@ -223,7 +223,7 @@ def test_trainers_are_recorded_with_their_epochs(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("RunnerCls, n_ranks", [(MinibatchRl, 1), (SyncRl, 2)])
+@pytest.mark.parametrize("RunnerCls, n_ranks", [(MinibatchRl, 1), pytest.param(SyncRl, 2, marks=full)])
 def test_each_training_of_a_runner_is_recorded_as_a_new_run(tmp_path, capsys, RunnerCls, n_ranks):
     affinity = dict(set_affinity=False, master_torch_threads=1)
     made = runner(RunnerCls, affinity=[affinity] * n_ranks if RunnerCls is SyncRl else affinity)

@@ -144,7 +144,7 @@ WORKERS = [
 ]
 
 
-@pytest.mark.parametrize("case, evaluate", thinned(SERIAL, quick=[("ppo_lstm", True), ("r2d1", True)]))
+@pytest.mark.parametrize("case, evaluate", thinned(SERIAL, quick=[("r2d1", True)]))
 def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     expected = final(run(case, tmp_path / "whole", evaluate, n_units=18))
     with pytest.raises(Killed):
@@ -155,7 +155,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_adaptive", "r2d1"]))
+@pytest.mark.parametrize("case", thinned(CASES, quick=["r2d1"]))
 def test_an_algorithm_and_an_agent_that_have_trained_before_train_like_new_ones(case, tmp_path):
     expected = run(case, tmp_path / "new", False, n_units=12)
     used = run(case, tmp_path / "before", False, n_units=12)
@@ -488,7 +488,7 @@ def test_the_best_snapshot_is_kept(tmp_path):
     assert (tmp_path / "run_0" / "params.pkl").is_file()
 
 
-@pytest.mark.parametrize("is_same", [True, False], ids=["in the same directory", "in another one"])
+@pytest.mark.parametrize("is_same", thinned([True, False], quick=[True]), ids=["in the same directory", "in another one"])
 @pytest.mark.parametrize("left", ["best.pkl", "the best one is params.pkl", "neither"])
 def test_a_resumed_run_begins_with_the_best_snapshot_of_before(is_same, left, tmp_path):
     def train_dqn(directory, scores, **kwargs):

@@ -86,7 +86,7 @@ def test_ranks_of_a_run_without_a_seed_have_the_same_one(tmp_path, monkeypatch):
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == [str(runner.seed)] * 2
 
 
-@pytest.mark.parametrize("RunnerCls", [SyncRl, SyncRlEval])
+@pytest.mark.parametrize("RunnerCls", thinned([SyncRl, SyncRlEval], quick=[SyncRlEval]))
 @pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_ranks_train_together(RunnerCls, SamplerCls, tmp_path):
     runner = build(RunnerCls, SamplerCls)

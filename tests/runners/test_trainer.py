@@ -232,7 +232,11 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
         pytest.param(MultiprocessingSampler, dict(n_workers=2), marks=[processes, full]),
     ],
 )
-@pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
+@pytest.mark.parametrize(
+    "make_env",
+    [RandomGoal, pytest.param(lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5), marks=full)],
+    ids=["point", "gym"],
+)
 @pytest.mark.filterwarnings("ignore:max_episode_length=5 replaces")
 @pytest.mark.timeout(240)
 def test_so_is_one_with_a_sampler_of_episodes(SamplerCls, worker, make_env, tmp_path, capsys):
@@ -402,7 +406,7 @@ def csv_rows(path):
     "mode, gap, from_epoch",
     [("last", 1, None), ("last", 1, 3), ("all", 1, None), ("all", 1, 0), ("all", 1, 3), ("gap_and_last", 2, None), ("gap_and_last", 2, 0)],
 )
-@pytest.mark.parametrize("is_same", [True, False], ids=["the same trainer", "another one"])
+@pytest.mark.parametrize("is_same", thinned([True, False], quick=[False]), ids=["the same trainer", "another one"])
 def test_of_several_trainings_in_a_directory_the_last_one_is_restored(mode, gap, from_epoch, is_same, tmp_path):
     config = SnapshotConfig(str(tmp_path), mode, gap)
     trainer = Trainer(config)
@@ -742,7 +746,7 @@ def train_rlpyt(case, directory, stop_at=None, evaluate=False, resume=False, mod
 
 
 @pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thinned(CASES, quick=["dqn"]))
 def test_resumed_training_of_an_rlpyt_algorithm_is_the_uninterrupted_one(case, evaluate, tmp_path):
     _, agent, algo = train_rlpyt(case, tmp_path / "whole", evaluate=evaluate)
     with pytest.raises(Killed):
@@ -821,7 +825,7 @@ def test_its_snapshots_are_those_of_a_runner_by_epochs(tmp_path):
         again.resume(batch_size=2 * args.batch_size)
 
 
-@pytest.mark.parametrize("RunnerCls", [MinibatchRlEval, pytest.param(AsyncRlEval, marks=processes)])
+@pytest.mark.parametrize("RunnerCls", [MinibatchRlEval, pytest.param(AsyncRlEval, marks=[processes, full])])
 @pytest.mark.timeout(120)
 def test_it_keeps_no_best_snapshot_whatever_the_mode_of_the_log(RunnerCls, tmp_path):
     SamplerCls = AsyncSerialSampler if RunnerCls is AsyncRlEval else SerialSampler

@@ -3,6 +3,7 @@ import json
 
 import pytest
 from absent import make_absent
+from tiers import full
 
 from rlpyt.utils.plotting import _label, plot_learning_curve, plot_panels
 
@@ -116,6 +117,7 @@ def test_axes_say_in_words_what_a_column_holds(column, label):
     assert _label(column) == label
 
 
+@full
 @pytest.mark.filterwarnings("error")
 def test_panels_have_room_beside_long_labels_and_many_of_them(tmp_path, drawn):
     changed = "PPO, algo.discount=0.97, algo.learning_rate=0.0007, model.hidden_sizes=[64, 64, 64], optim.eps=1e-05, $x$=" + 40 * "long"

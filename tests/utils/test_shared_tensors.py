@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 from mapped import torch_files, unnamed_memory
-from tiers import full
+from tiers import full, start_methods
 
 from rlpyt.utils import buffer as buffer_module
 from rlpyt.utils.buffer import copying_private_tensors, np_mp_array, torchify_buffer
 from rlpyt.utils.shared_tensors import share_tensors
-
-START_METHODS = ["fork", "spawn", "forkserver"]
 
 
 @pytest.fixture
@@ -96,8 +94,7 @@ def _look_and_write(pipe, known, shared, of_array, private):
     pipe.send((seen, [torch_files() - known, private.is_shared()]))
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn", "forkserver"))
 def test_shared_tensors_reach_a_process_and_private_ones_are_copied(start_method, without_torch_files):
     shared, private = torch.ones(2), torch.full((2,), 3.0)
     share_tensors([shared])

@@ -163,8 +163,7 @@ def _hold(lock, holds):
         signal.pause()
 
 
-@processes
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", start_methods(*METHODS))
 def test_a_lock_is_free_when_its_holder_has_been_killed(method):
     ctx = mp.get_context(method)
     lock = ProcessLock()

@@ -139,7 +139,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("settings", CASES, ids=str)
+@pytest.mark.parametrize("settings", thinned(CASES, quick=[CASES[i] for i in (1, 4, 7, 9)]), ids=str)
 @pytest.mark.parametrize("p_done", thinned([0.0, 0.15], quick=[0.15]))
 def test_the_loss_its_gradient_and_the_priorities_are_those_of_steps_taken_one_by_one(settings, p_done):
     algo, agent = make(**settings)
@@ -385,8 +385,11 @@ def test_the_replay_buffer_suits_observation_settings_and_runner(frames, priorit
 @pytest.mark.parametrize("wait_reset", thinned([False, True], quick=[True]))
 @pytest.mark.parametrize(
     "settings",
-    [dict(), dict(prioritized_replay=False), dict(store_rnn_state_interval=0), dict(input_priorities=False), dict(prefetch_batches=True),
-     dict(warmup_T=0, store_rnn_state_interval=1), dict(store_rnn_state_interval=6, warmup_T=6)],
+    thinned(
+        [dict(), dict(prioritized_replay=False), dict(store_rnn_state_interval=0), dict(input_priorities=False),
+         dict(prefetch_batches=True), dict(warmup_T=0, store_rnn_state_interval=1), dict(store_rnn_state_interval=6, warmup_T=6)],
+        quick=[dict(prioritized_replay=False), dict(prefetch_batches=True), dict(store_rnn_state_interval=6, warmup_T=6)],
+    ),
     ids=str,
 )  # fmt: skip
 def test_it_trains_on_what_samplers_of_both_kinds_give(settings, wait_reset):

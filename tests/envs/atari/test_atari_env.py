@@ -6,7 +6,7 @@ import ale_py
 import cv2
 import numpy as np
 import pytest
-from tiers import processes, start_methods, thinned
+from tiers import full, processes, start_methods, thinned
 
 from rlpyt.envs.atari import atari_env
 from rlpyt.envs.atari.atari_env import ACTION_INDEX, ACTION_MEANING, AtariEnv, AtariTrajInfo, EnvInfo
@@ -18,7 +18,7 @@ from rlpyt.envs.contract import check_env
     "kwargs, n_steps",
     [
         (dict(game="pong", horizon=40), 100),
-        (dict(game="breakout", repeat_action_probability=0.25, fire_on_reset=True), 150),
+        pytest.param(dict(game="breakout", repeat_action_probability=0.25, fire_on_reset=True), 150, marks=full),
         (dict(game="breakout", frame_shape=(84, 84), num_img_obs=2, frame_skip=3, episodic_lives=False, clip_reward=False), 150),
     ],
 )
@@ -80,7 +80,13 @@ class Oracle:
 
 
 @pytest.mark.parametrize("episodic_lives", thinned([True, False], quick=[True]))
-@pytest.mark.parametrize("game, shape, frame_skip", [("breakout", (84, 84), 4), ("seaquest", (84, 84), 1), ("pong", (104, 80), 4)])
+@pytest.mark.parametrize(
+    "game, shape, frame_skip",
+    thinned(
+        [("breakout", (84, 84), 4), ("seaquest", (84, 84), 1), ("pong", (104, 80), 4)],
+        quick=[("breakout", (84, 84), 4), ("pong", (104, 80), 4)],
+    ),
+)
 def test_pixels_scores_and_episode_ends_are_those_of_the_emulator_played_by_hand(game, shape, frame_skip, episodic_lives):
     kwargs = dict(frame_skip=frame_skip, episodic_lives=episodic_lives)
     env = AtariEnv(game, frame_shape=shape, max_start_noops=0, clip_reward=False, **kwargs)
@@ -234,7 +240,7 @@ def test_a_lost_life_is_done_but_not_the_end_of_the_game_and_no_timeout():
     assert t == t_life and step.env_info.traj_done and step.env_info.timeout
 
 
-@pytest.mark.parametrize("repeat_action_probability", [0.0, 0.25])
+@pytest.mark.parametrize("repeat_action_probability", thinned([0.0, 0.25], quick=[0.25]))
 def test_equal_seeds_give_equal_games_whatever_was_played_before(repeat_action_probability):
     def play(env, seed):
         env.seed(seed)
@@ -344,7 +350,13 @@ def test_constructor_arguments_can_be_read_back():
     assert env.observation_space.contains(np.full((3, 84, 84), 255, np.uint8)) and env.observation_space.dtype == np.uint8
 
 
-@pytest.mark.parametrize("game", ["SpaceInvaders", "ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4", "spaceinvaders"])
+@pytest.mark.parametrize(
+    "game",
+    thinned(
+        ["SpaceInvaders", "ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4", "spaceinvaders"],
+        quick=["ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4"],
+    ),
+)
 def test_a_game_may_be_written_as_in_gymnasium(game):
     assert AtariEnv(game)._rom == AtariEnv("space_invaders")._rom
 

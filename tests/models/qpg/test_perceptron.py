@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tiers import full
 
 from rlpyt.models.linear import onednn_is_available
 from rlpyt.models.qpg import perceptron
@@ -86,6 +87,7 @@ def test_frozen_parameters_let_gradients_through_and_get_none(nets):
     torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("nets", [pytest.param("one after the other", marks=full), "batched"], indirect=True)
 def test_gradients_can_be_differentiated(nets):
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
 

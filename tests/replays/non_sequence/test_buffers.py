@@ -344,7 +344,7 @@ def test_the_first_observation_of_all_need_not_start_an_episode():
     buffer.append_samples(first)
 
 
-@pytest.mark.parametrize("kwargs", [dict(), dict(episodic_lives=False), dict(horizon=30)])
+@pytest.mark.parametrize("kwargs", thinned([dict(), dict(episodic_lives=False), dict(horizon=30)], quick=[dict(horizon=30)]))
 def test_a_frame_buffer_gives_back_what_an_atari_game_showed(kwargs):
     """Through lost lives, ends of games and time limits."""
     atari_env = pytest.importorskip("rlpyt.envs.atari.atari_env")

@@ -31,7 +31,7 @@ def test_every_sequence_priority_and_draw_is_the_oracles(kind):
 
 
 @sequences
-@pytest.mark.parametrize("chunk,interval", [(1, 1), (2, 3), (5, 0)])
+@pytest.mark.parametrize("chunk,interval", thinned([(1, 1), (2, 3), (5, 0)], quick=[(2, 3)]))
 def test_every_pattern_of_ends_in_a_window_and_over_a_border_of_chunks(kind, chunk, interval):
     """Nothing, termination or timeout on every step of the three of a window and the one before it, at different places in the chunk."""
     game = Game(kind, n_step=3, batch_T=4, interval=interval, spare=5, timeouts=True, script=all_windows(4))

@@ -1,6 +1,7 @@
 """Proposals: a function of what the journal says, so that a search that is launched again goes on as it would have."""
 
 import pytest
+from tiers import full
 
 from rlpyt.utils.launching.journal import History
 from rlpyt.utils.launching.proposals import OPTUNA_JOURNAL, default_method, make_proposals
@@ -51,8 +52,14 @@ def test_proposals_lie_in_the_space_and_are_the_same_for_the_same_history(method
     assert make_proposals(method, SPACE, 4, tmp_path / "other").propose(History(1, RUNGS, 3)) != history.trials[0].values
 
 
-@pytest.mark.parametrize("method", ["random", "optuna"])
-@pytest.mark.parametrize("space, n", [(dict(n=choice(1, 2, 3), kind=choice("a", "b")), 6), (dict(n=integer(1, 40)), 40)])
+@pytest.mark.parametrize(
+    "method, space, n",
+    [
+        *[(method, dict(n=choice(1, 2, 3), kind=choice("a", "b")), 6) for method in ("random", "optuna")],
+        ("random", dict(n=integer(1, 40)), 40),
+        pytest.param("optuna", dict(n=integer(1, 40)), 40, marks=full),
+    ],
+)
 def test_settings_are_proposed_once(method, space, n, tmp_path):
     """Until there are no others. A search that is launched again proposes the same."""
     if method == "optuna":
@@ -105,6 +112,7 @@ def test_optuna_is_told_how_far_each_trial_has_come(tmp_path):
     assert [each.value for each in seen if each.state.name == "COMPLETE"] == [scores[0][30], scores[3][30]]
 
 
+@full
 def test_optuna_learns_from_trials_that_have_paused(tmp_path):
     pytest.importorskip("optuna")
     history = history_of(make_proposals("optuna", SPACE, 0, tmp_path), 40, promote=lambda number: False)

@@ -487,8 +487,9 @@ def test_runs_that_the_launcher_ends_are_interrupted_and_not_said_to_be_killed(t
     assert "was killed" not in said and "is launched again" not in said
 
 
-@pytest.mark.parametrize("n_kills", thinned([3, 20], quick=[3]))
-@pytest.mark.parametrize("seed", thinned([0, 1], quick=[0]))
+@full
+@pytest.mark.parametrize("n_kills", [3, 20])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_whatever_is_killed_whenever_nothing_is_lost(train, tmp_path, uninterrupted, n_kills, seed):
     """Launchers and runs get signals at random moments, until so many launchers have died; a search that is over is followed by another."""
     exp_dir, generator, n_dead = tmp_path / "exp_0", random.Random(seed), 0

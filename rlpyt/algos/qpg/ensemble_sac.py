@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import action_mask
-from rlpyt.agents.qpg.ensemble_sac_agent import EnsembleAgent
 from rlpyt.algos.hyperparameters import Needs, check_effects
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, CompletedQAgent
 from rlpyt.algos.qpg.sac import SAC
@@ -123,7 +122,7 @@ class EnsembleSAC(SAC):
             )
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Also check that settings have effects with this agent, and warn of critics that follow their own targets without normalization.
+        """Also check that settings have effects with this agent, and warn if critics without target networks are not normalized.
 
         Raises:
             ValueError: a setting has no effect.
@@ -132,10 +131,10 @@ class EnsembleSAC(SAC):
         if not self._trains_by_ours():
             return
         check_effects(self, OF_AGENT)
-        if agent.target_networks or not isinstance(agent, EnsembleAgent):
-            return
+        if agent.target_networks or not (is_of_rlpyt(type(agent)) and self.trains_by("q_and_target", "q_losses")):
+            return  # What a user's agent or losses do is not known.
         critics = unwrap_ddp(agent.q_model)
-        if type(critics) is QEnsembleModel and not critics.normalizes_layers:  # What a user's model does is not known.
+        if QEnsembleModel.computes_few(critics) and not critics.normalizes_layers:  # Nor what a user's layers do.
             logger.warn(
                 f"{type(agent).__name__}: without target networks, values easily grow without bound. CrossQ keeps them bounded by batch "
                 "renormalization: give model_kwargs=dict(batch_renorm=True) and q_model_kwargs=dict(batch_renorm=True), or "

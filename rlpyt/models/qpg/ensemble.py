@@ -210,7 +210,7 @@ class QEnsembleModel(NormalizingModel):
     @property
     def normalizes_layers(self) -> bool:
         """Whether hidden layers are normalized, over units or over the batch."""
-        return any(isinstance(layer, (EnsembleLayerNorm, BatchRenorm)) for layer in self.mlp)
+        return any(isinstance(layer, (EnsembleLayerNorm, BatchRenorm)) for layer in self.mlp.modules())
 
     @staticmethod
     def computes_few(model: Any) -> bool:

@@ -393,6 +393,59 @@ class OwnCritics(QEnsembleModel):
     """May normalize in another way."""
 
 
+class BoundedAgent(EnsembleSacAgent):
+    """Its values cannot grow."""
+
+    def q(self, *inputs):
+        return 100 * torch.tanh(super().q(*inputs))
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class WrappedAgent(EnsembleSacAgent):
+    """Its perceptrons are not a sequence of layers."""
+
+    def make_models(self):
+        super().make_models()
+        self.q_model.mlp = Wrapped(self.q_model.mlp)
+
+
+class NormalizedAgent(EnsembleSacAgent):
+    """Its critics have a layer of another kind."""
+
+    def make_models(self):
+        super().make_models()
+        self.q_model.mlp.insert(1, torch.nn.LayerNorm(6))
+
+
+class BoundedTargets(EnsembleSAC):
+    """Its targets cannot grow."""
+
+    def q_and_target(self, *args):
+        q, y = super().q_and_target(*args)
+        return q, y.clamp(-100, 100)
+
+
+@pytest.mark.parametrize("AgentCls", [BoundedAgent, WrappedAgent, NormalizedAgent, EnsembleSacAgent])
+def test_critics_of_users_without_target_networks_have_no_warning(AgentCls, capsys):
+    agent = AgentCls(model_kwargs=SIZES, q_model_kwargs=SIZES, target_networks=False)
+    agent.initialize(SPACES)
+    if AgentCls is EnsembleSacAgent:
+        agent.q_model.mlp[1] = torch.nn.Tanh()
+    EnsembleSAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    plain = EnsembleSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, target_networks=False)
+    plain.initialize(SPACES)
+    BoundedTargets(**small()).initialize(plain, 10, BatchSpec(T, B), True, EXAMPLES)
+    assert "without target networks" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("AgentCls, spaces", [(EnsembleSacAgent, SPACES), (DiscreteSacAgent, DISCRETE)])
 @pytest.mark.parametrize(
     "agent_settings, q_settings, warns",

@@ -249,11 +249,15 @@ def _lines_below(labels: Sequence[str]) -> tuple[int, int]:
 
 def _spread_short_curves(axes: Any, curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> None:
     """Make the axis of steps logarithmic if curves differ much in length. It has no place for step 0."""
-    ends = [max(steps) for steps, _ in curves]
+    from matplotlib.ticker import LogLocator
+
+    ends = [max(steps) for steps, _ in curves if len(steps)]
     begins = [step for steps, _ in curves for step in steps if step > 0]
     if begins and min(ends) > 0 and max(ends) >= _MUCH_LONGER * min(ends):
         axes.set_xscale("log", nonpositive="mask")
         axes.set_xlim(left=min(begins))
+        has_room = max(ends) <= 100 * min(begins)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if has_room else (1,)))
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:

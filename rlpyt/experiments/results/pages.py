@@ -57,14 +57,14 @@ def written(table: Table, other: Table | None = None, names: tuple[str, str] = (
         shown.append((names[1], other))
     has_both = len(shown) > 1
     scales = {**(other.scales if other is not None else {}), **table.scales}
-    parts, title, part_of_it = ["# Results"], f"## {names[0]} compared with {names[1]}", "###" if has_both else "##"
+    parts, title = ["# Results"], f"## {names[0]} compared with {names[1]}"
     for name, each in shown:
         if has_both:
             parts.append(f"## {name}")
         parts += [results(each), origins(each)]
     if has_both:
         parts.append(title)
-    parts += [_words([each for _, each in shown]), f"{part_of_it} All rows together"]
+    parts += [_words([each for _, each in shown]), f"{'###' if has_both else '##'} All rows together"]
     groups = [(name, list(each.rows.values())) for name, each in shown] if has_both else _by_library(table)
     parts += [*_normalization([row for _, rows in groups for row in rows], scales), _profiles(groups, scales)]
     if other is not None:

@@ -258,7 +258,7 @@ def their_steps(algo: str, n: int) -> float:
 
 
 # --- Ensembles of critics ---------------------------------------------------------------------------------------------
-CRITICS = {  # The settings of configurations, with their batches; see rlpyt/experiments/configs.
+CRITICS = {  # The critics of configurations, with their batches, all with the inputs of HalfCheetah.
     "two critics": dict(n=2, hidden=256, layers=2, outputs=1, batch=256),
     "mujoco redq": dict(n=10, hidden=256, layers=2, outputs=1, batch=256),
     "mujoco tqc": dict(n=5, hidden=512, layers=3, outputs=25, batch=256),
@@ -292,15 +292,23 @@ def critics(name: str, together: bool, n: int) -> float:
             x = torch.cat([observation, action], dim=1)
             return torch.stack([model(x) for model in models], dim=1)
 
-    return timed(lambda: values().square().mean().backward(), n)
+    def once():
+        values().square().mean().backward()
+
+    for _ in range(2):  # The first pass allocates the gradients.
+        once()
+    return timed(once, n)
 
 
 def compare_critics(args: argparse.Namespace) -> None:
     from common import median, ratio, rounds
 
+    def work(n, hidden, layers, outputs, batch):
+        return n * batch * hidden * (N_OBSERVATION + N_ACTION + hidden * (layers - 1) + outputs)
+
     for threads in args.threads:
         for name, s in CRITICS.items():
-            n = max(3, args.n * 2**17 // (s["n"] * s["batch"] * s["hidden"] ** (s["layers"] - 1)))  # about equally long
+            n = max(10, args.n * work(**CRITICS["two critics"]) // work(**s))  # All take about equally long.
             timers = {
                 key: lambda what=("critics", name, key == "together", n), threads=threads: 1e3 * run(*what, n_threads=threads)
                 for key in ("together", "apart")

@@ -8,18 +8,18 @@ PYTHON is that of an environment with Stable-Baselines3 (with mujoco for the sec
 not be installed there. Each run is a directory with the progress.csv and params.json that `rlpyt results` and `rlpyt plot` read. Runs that
 are complete are skipped.
 
-Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log,
-and 10 on MuJoCo.
-It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the others. On MuJoCo, PPO has no evaluations:
-its score is the mean return of the last 100 training episodes.
+Scores are those of our configurations. In most, the policy plays 20 episodes in environments of evaluation after each interval of the log;
+SAC, TD3, TQC and CrossQ play 10 on MuJoCo. It acts as it does in ours, by samples in PPO and A2C and by the best action or the mean in the
+others. On MuJoCo, PPO has no evaluations: its score is the mean return of the last 100 training episodes.
 
 What differs: PPO and A2C of Stable-Baselines3 initialize networks orthogonally (ours do so on MuJoCo alone). Its DQN has no double
 Q-learning, and its epsilon begins to fall at once. Its PPO normalizes advantages in each minibatch. Its clipped value loss is that of the
 clipped value, and not the larger one of both. Its VecNormalize updates its statistics with every step, and ours with every batch. Its SAC,
-TQC and CrossQ draw actions uniformly before they learn, and ours from a squashed Gaussian; their policies learn from critics that have
-stepped, and ours from those before the step. The target entropy of its SAC is -1 for actions from -1 to 1; ours is -1 for torques from -2
-to 2, which is less noise. Critics get such actions there, and torques here. The optimizer of CrossQ's entropy coefficient has Adam's usual
-betas there, and those of the networks here. The loss of TQC is a mean over critics there and a sum here, which makes no difference to Adam.
+TD3, DDPG, TQC and CrossQ draw actions uniformly before they learn, and ours from the initial policy with noise. Policies of its SAC, TQC
+and CrossQ learn from critics that have stepped, and ours from those before the step. On Pendulum, the target entropy of its SAC is -1 for
+actions from -1 to 1; ours is -1 for torques from -2 to 2, which is less noise. Critics get such actions there, and torques here. The
+optimizer of CrossQ's entropy coefficient has Adam's usual betas there, and those of the networks here. The loss of TQC is a mean over
+critics there and a sum here, which makes no difference to Adam.
 """
 
 import argparse
@@ -210,7 +210,7 @@ class Log(BaseCallback):
         self.file = open(path, "w", newline="")
         self.writer = csv.writer(self.file)
         self.writer.writerow(["CumSteps", "ReturnAverage"])  # Times compare in tests/benchmarks/bench_*.py, where both run in turn.
-        n_envs = task.n_episodes // 2  # Seeds are others in each run.
+        n_envs = task.n_episodes // 2  # Each run has other seeds.
         self.env = make_vec_env(task.env_id, n_envs, seed=10_000 * (seed + 1)) if n_envs else None
 
     def _on_training_start(self):

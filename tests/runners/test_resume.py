@@ -181,7 +181,6 @@ def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-@full
 @pytest.mark.parametrize("case", thinned(["ppo", "dqn_prioritized", "r2d1", "sac"], quick=["dqn_prioritized"]))
 def test_so_is_a_run_that_a_search_pauses_twice(case, tmp_path, monkeypatch):
     """The first time before it learns, so that no snapshot would be due; each time at the first row that is late enough."""
@@ -463,7 +462,6 @@ def test_without_its_replay_a_run_goes_on_with_an_empty_buffer(tmp_path, capsys)
     assert resumed.algo.replay_buffer.written < 40
 
 
-@full
 def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_path):
     directory = run_dir(tmp_path / "a", n_steps=60 * 16)
     parts = sorted(int(file.name.split("-")[0]) for file in (directory / "replay").iterdir())

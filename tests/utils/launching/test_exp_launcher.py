@@ -748,7 +748,6 @@ def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_
     assert [call["argv"][-1] for call in calls(exp_dir / "a" / "run_0")] == ["A", "A"] and len(calls(exp_dir / "c" / "run_1")) == 1
 
 
-@full
 def test_so_do_runs_when_fewer_are_asked_for(train, tmp_path, mark):
     exp_dir = tmp_path / "exp"
     run_experiments(train, ONE_SLOT, exp_dir, 2, [{}], ["a"])

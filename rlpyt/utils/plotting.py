@@ -249,7 +249,7 @@ def _lines_below(labels: Sequence[str]) -> tuple[int, int]:
 
 def _spread_short_curves(axes: Any, curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> None:
     """Make the axis of steps logarithmic if curves differ much in length. It has no place for step 0."""
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     ends = [max(steps) for steps, _ in curves if len(steps)]
     begins = [step for steps, _ in curves for step in steps if step > 0]
@@ -258,6 +258,7 @@ def _spread_short_curves(axes: Any, curves: Sequence[tuple[Sequence[float], Sequ
         axes.set_xlim(left=min(begins))
         has_room = max(ends) <= 100 * min(begins)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if has_room else (1,)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
@@ -372,12 +373,11 @@ def figure_maker() -> Callable:
 
 def _finish_axes(axes: Any, x: str, y: str) -> None:
     """Label the axes."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter
 
     axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], literal(_label(x))))
     axes.set_ylabel(literal(_label(y)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_minor_formatter(NullFormatter())  # Of logarithmic axes.
     if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.grid(alpha=0.3, linewidth=0.6)

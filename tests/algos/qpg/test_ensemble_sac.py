@@ -433,16 +433,27 @@ class BoundedTargets(EnsembleSAC):
         return q, y.clamp(-100, 100)
 
 
-@pytest.mark.parametrize("AgentCls", [BoundedAgent, WrappedAgent, NormalizedAgent, EnsembleSacAgent])
-def test_critics_of_users_without_target_networks_have_no_warning(AgentCls, capsys):
+def bounded_layer(agent):
+    """A layer that a script replaces."""
+    agent.q_model.mlp[1] = torch.nn.Tanh()
+
+
+@pytest.mark.parametrize(
+    "AlgoCls, AgentCls, change",
+    [
+        (EnsembleSAC, BoundedAgent, None),
+        (EnsembleSAC, WrappedAgent, None),
+        (EnsembleSAC, NormalizedAgent, None),
+        (EnsembleSAC, EnsembleSacAgent, bounded_layer),
+        (BoundedTargets, EnsembleSacAgent, None),
+    ],
+)
+def test_critics_of_users_without_target_networks_have_no_warning(AlgoCls, AgentCls, change, capsys):
     agent = AgentCls(model_kwargs=SIZES, q_model_kwargs=SIZES, target_networks=False)
     agent.initialize(SPACES)
-    if AgentCls is EnsembleSacAgent:
-        agent.q_model.mlp[1] = torch.nn.Tanh()
-    EnsembleSAC(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
-    plain = EnsembleSacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES, target_networks=False)
-    plain.initialize(SPACES)
-    BoundedTargets(**small()).initialize(plain, 10, BatchSpec(T, B), True, EXAMPLES)
+    if change is not None:
+        change(agent)
+    AlgoCls(**small()).initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
     assert "without target networks" not in capsys.readouterr().out
 
 

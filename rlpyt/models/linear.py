@@ -39,7 +39,7 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[*,in_features] -> [*,out_features]."""
-        if input.numel() * self.out_features < MIN_SIZE or not self._fits(input):
+        if not _is_asked(input, self.weight):
             return F.linear(input, self.weight, self.bias)
         if torch.is_grad_enabled():
             self._packed = None  # Training follows. Fused optimizers do not raise the version of a parameter.
@@ -86,14 +86,24 @@ class Linear(torch.nn.Linear):
     def __getstate__(self) -> dict:
         return {name: value for name, value in vars(self).items() if name != "_packed"}
 
-    def _fits(self, input: torch.Tensor) -> bool:
-        return (
-            input.dim() == 2
-            and input.device.type == self.weight.device.type == "cpu"
-            and input.dtype == self.weight.dtype == torch.float32
-            and not torch.is_autocast_enabled("cpu")
-            and not torch.compiler.is_compiling()
-        )
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """``x W^T + b`` with its gradients, as `Linear` computes it in training."""
+    if onednn_is_chosen(len(x), weight) and _is_asked(x, weight):
+        return _OneDnnLinear.apply(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+def _is_asked(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Return whether a product is one of those for which there may be a choice: large, in float32, on a CPU."""
+    return (
+        x.numel() * len(weight) >= MIN_SIZE
+        and x.dim() == 2
+        and x.device.type == weight.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
 
 
 Forward = TypeVar("Forward", bound=Callable[..., torch.Tensor])

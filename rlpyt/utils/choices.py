@@ -49,6 +49,11 @@ def chosen(question: Question) -> Answer | None:
     return _chosen.get(question)
 
 
+def is_chosen(answer: Answer) -> bool:
+    """Return whether this is the answer to any question in this process."""
+    return answer in _chosen.values()
+
+
 def adopt(answers: Mapping[str, Answer]) -> None:
     """Let this process, and processes that it starts from now on, compute as these answers say, and everything else by default.
 

@@ -12,7 +12,6 @@ from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
 from rlpyt.models.linear import Linear, onednn_is_available
 from rlpyt.models.lstm import LstmWithInputs
 from rlpyt.models.mlp import MlpModel
-from rlpyt.models.qpg import perceptron
 from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.spaces.float_box import FloatBox
@@ -196,16 +195,16 @@ def test_a_weight_is_packed_in_bfloat16_unless_float32_was_chosen(answer, packed
 def test_so_does_a_perceptron_forwards_and_backwards(alternative, monkeypatch):
     names, calls = ("onednn_linear", "onednn_product"), []
     for name in names:
-        function = getattr(perceptron, name)
-        monkeypatch.setattr(perceptron, name, lambda *args, function=function, name=name: calls.append(name) or function(*args))
+        function = getattr(linear, name)
+        monkeypatch.setattr(linear, name, lambda *args, function=function, name=name: calls.append(name) or function(*args))
     model, x, action = QofMuMlpModel((122,), [128, 128], 6), torch.randn(64, 122), torch.randn(64, 6)
     expected = torch.autograd.grad(model(x, None, None, action).square().sum(), list(model.parameters()))
     adopt({"linear 64 128 128": alternative})
     got = torch.autograd.grad(model(x, None, None, action).square().sum(), list(model.parameters()))
     for a, b in zip(got, expected):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-    # Two layers forwards; gradients of two weights, and one of what is between them.
-    assert (calls.count(names[0]), calls.count(names[1])) == ((2, 3) if alternative == "onednn" else (0, 0))
+    # Two layers forwards; gradients of two weights, and one of what is between them, each of which is a call of both functions.
+    assert (calls.count(names[0]), calls.count(names[1])) == ((5, 3) if alternative == "onednn" else (0, 0))
 
 
 def test_critics_are_computed_as_was_chosen(monkeypatch):

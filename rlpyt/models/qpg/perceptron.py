@@ -1,7 +1,8 @@
 """Multilayer perceptrons of linear layers and ReLU, forwards and backwards in as few operations as possible.
 
 Small networks spend much of their time between operations: in modules, in nodes of the graph, in kernels that reread what they have just
-written. Here all layers, of one perceptron or of several with the same input, are a single node of the graph.
+written. Here no modules are called, and ReLU writes into its input. On an accelerator, and where several perceptrons with the same input
+are one batched product, all layers are a single node of the graph.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import MIN_SIZE, onednn_is_chosen, onednn_linear, onednn_product
+from rlpyt.models.linear import MIN_SIZE, linear, onednn_is_chosen, onednn_linear, onednn_product
 from rlpyt.utils.accelerator import has_fused_relu
-from rlpyt.utils.choices import chosen
+from rlpyt.utils.choices import chosen, is_chosen
 
 WAYS = ("apart", "together")  # Answers to questions ("nets", number, rows, in, out of the first layer), see `rlpyt.utils.choices`.
 
@@ -27,13 +28,13 @@ def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, 
     Nets have the same shapes. On an accelerator, and where that was chosen on a CPU, nets whose parameters are adjacent in memory
     (`stack_parameters`) are computed together.
     """
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
-        return _by_autograd(x, nets)
-    needs_graph = torch.is_grad_enabled()
-    if len(nets) == 1 and not needs_graph:  # As below, in a few microseconds less: agents act by this.
-        return (_forward(x, nets[0])[-1],)
+    device_type = x.device.type
+    if torch.is_autocast_enabled(device_type) or torch.compiler.is_compiling():
+        return _layer_by_layer(x, nets)
+    if device_type == "cpu" and (len(nets) == 1 or not _together(nets[0][0][0], len(nets), len(x))):
+        return _layer_by_layer(x, nets)  # A node in Python takes longer than torch's nodes of all layers.
     params = [p for layers in nets for layer in layers for p in layer]
-    if not needs_graph:
+    if not torch.is_grad_enabled():
         return tuple(out for layers in _groups(params, len(nets), len(x)) for out in _outputs(_forward(x, layers)[-1]))
     return _Perceptrons.apply(x, len(nets), *params)
 
@@ -232,16 +233,21 @@ def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Te
 # --- The same with a graph of all operations --------------------------------------------------------------------------
 
 
-def _by_autograd(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
+def _layer_by_layer(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
     """Do what `perceptrons` does. Under autocast, last layers compute in the dtype of their parameters (see `OutputLinear`)."""
+    product = linear if is_chosen("onednn") else F.linear  # Few users have a choice, and to look it up for each layer takes time.
+    autocasts = torch.is_autocast_enabled(x.device.type)
     outputs = []
     for layers in nets:
         y = x
         for weight, bias in layers[:-1]:
-            y = F.relu(F.linear(y, weight, bias))
+            y = product(y, weight, bias).relu_()
         weight, bias = layers[-1]
-        with torch.autocast(x.device.type, enabled=False):
-            outputs.append(F.linear(y.to(weight.dtype), weight, bias))
+        if not autocasts:
+            outputs.append(product(y, weight, bias))
+        else:
+            with torch.autocast(x.device.type, enabled=False):
+                outputs.append(F.linear(y.to(weight.dtype), weight, bias))
     return tuple(outputs)
 
 
@@ -251,7 +257,7 @@ def _backward_by_autograd(
     with torch.enable_grad():
         n = len(params) // ctx.n_nets
         nets = [list(zip(params[i : i + n : 2], params[i + 1 : i + n : 2])) for i in range(0, len(params), n)]
-        outputs = [(out, g) for out, g in zip(_by_autograd(x, nets), grad_outputs) if g is not None]
+        outputs = [(out, g) for out, g in zip(_layer_by_layer(x, nets), grad_outputs) if g is not None]
         inputs: tuple[Any, ...] = (x, None, *params)
         wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad) if needed]
         grads = iter(torch.autograd.grad([o for o, _ in outputs], wanted, [g for _, g in outputs], create_graph=True, allow_unused=True))

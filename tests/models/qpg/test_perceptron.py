@@ -6,6 +6,7 @@ from rlpyt.models.linear import onednn_is_available
 from rlpyt.models.qpg import perceptron
 from rlpyt.models.qpg.mlp import QofMuMlpModel
 from rlpyt.models.qpg.perceptron import after_constants, perceptrons, stack_parameters
+from rlpyt.utils import choices
 
 SIZES = [(5, 7), (7, 6), (6, 2)]
 
@@ -101,7 +102,7 @@ def test_gradients_can_be_differentiated(nets):
 
 @pytest.mark.skipif(not onednn_is_available(), reason="this torch has no oneDNN")
 def test_large_products_by_onednn_agree_with_double_precision(monkeypatch):
-    monkeypatch.setattr(perceptron, "onednn_is_chosen", lambda rows, weight: True)
+    monkeypatch.setattr(choices, "_chosen", {("linear", 256, n, 256): "onednn" for n in (23, 256)})
     nets = make_nets(2, torch.float32, [(23, 256), (256, 256), (256, 1)])
     exact = [[(w.detach().double().requires_grad_(), b.detach().double().requires_grad_()) for w, b in net] for net in nets]
     x = torch.randn(256, 23)

@@ -266,8 +266,12 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"{name} replays {'single steps' if of_sequences else 'sequences'}, for which {cls_name} is not made: choose one such as "
                 f"{self.default_replay_buffer_cls(example, async_).__name__}, or leave ReplayBufferCls None."
             )
-        if has_priorities(ReplayCls) and not self.prioritized_replay and is_of_rlpyt(ReplayCls):  # Others may set priorities themselves.
-            remedy = "give prioritized_replay=True" if takes(type(self), "prioritized_replay") else "leave ReplayBufferCls None"
+        may_set_priorities = takes(type(self), "prioritized_replay")
+        if has_priorities(ReplayCls) and not (self.prioritized_replay and may_set_priorities) and is_of_rlpyt(ReplayCls):
+            # A user's buffer may set priorities itself.
+            remedy = "give prioritized_replay=True" if may_set_priorities else "leave ReplayBufferCls None"
+            if self.prioritized_replay:
+                remedy = "leave prioritized_replay False, or let `update` return priorities"
             logger.warn(f"{name} does not update the priorities of {cls_name}, so it draws all steps equally often: {remedy}.")
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:

@@ -120,7 +120,16 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL; at the end, those
     "episode_per_test": Ours("eval_max_trajectories", _SAMPLER),
     "callbacks": Ours("hooks", _RUNNER),
 }
-OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # The object that has the setting of each name.
+_MODEL, _CRITICS = f"model_kwargs of {_AGENT}", f"q_model_kwargs of {_AGENT}"
+OWNERS = {  # The object that has the setting of each name.
+    **{ours.name: ours.of for ours in NAMES_ELSEWHERE.values()},
+    **dict.fromkeys(("n_critics", "n_quantiles", "target_networks", "action_squash", "pretrain_std"), _AGENT),
+    **dict.fromkeys(("n_target_critics", "n_dropped_quantiles", "policy_value", "target_entropy"), _ALGO),
+    **dict.fromkeys(("prioritized_replay", "munchausen", "warmup_T", "bootstrap_timelimit"), _ALGO),
+    **dict.fromkeys(("dueling", "noisy", "rnn"), _MODEL),
+    **dict.fromkeys(("dropout", "layer_norm"), _CRITICS),
+    "batch_renorm": f"model_kwargs and {_CRITICS}",
+}
 
 
 def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:

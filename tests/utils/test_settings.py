@@ -17,17 +17,23 @@ from rlpyt import agents, algos, models, runners, samplers
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.ensemble_sac_agent import EnsembleSacAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.ensemble_sac import EnsembleSAC
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.gym import make as make_gym
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.models.pg.mlp_lstm_model import MlpLstmModel
+from rlpyt.models.qpg.ensemble import QEnsembleModel
+from rlpyt.models.qpg.mlp import PiMlpModel
 from rlpyt.models.utils import Model
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
@@ -42,6 +48,7 @@ from rlpyt.utils.launching.affinity import auto_affinity, encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import update_config
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.names_elsewhere import OWNERS
 from rlpyt.utils.processors import AFFINITY_KEYS
 from rlpyt.utils.quick_args import arguments_of, save__init__args
 from rlpyt.utils.recipes import Recorded
@@ -72,6 +79,13 @@ def runner(**kwargs):
         (WorkerFactory, dict(n_worker=1), "WorkerFactory has no setting 'n_worker'. Did you mean 'n_workers'"),
         (DQN, dict(eps_final=0.1), "DQN has no setting 'eps_final'. It belongs to the agent."),
         (MlpDqnAgent, dict(hidden_sizes=[64]), "MlpDqnAgent has no setting 'hidden_sizes'. It belongs to model_kwargs of the agent."),
+        (DQN, dict(dueling=True), "DQN has no setting 'dueling'. It belongs to model_kwargs of the agent."),
+        (EnsembleSAC, dict(n_quantiles=25), "EnsembleSAC has no setting 'n_quantiles'. It belongs to the agent."),
+        (EnsembleSAC, dict(dropout=0.01), "EnsembleSAC has no setting 'dropout'. It belongs to q_model_kwargs of the agent."),
+        (EnsembleSacAgent, dict(batch_renorm=True), "It belongs to model_kwargs and q_model_kwargs of the agent."),
+        (EnsembleSacAgent, dict(n_target_critics=2), "It belongs to the algorithm."),
+        (SacAgent, dict(n_critics=5), "SacAgent has no setting 'n_critics'. Other agents have it."),
+        (SAC, dict(n_target_critics=2), "SAC has no setting 'n_target_critics'. Other algorithms have it."),
     ],
 )
 def test_an_unknown_setting_is_an_error_with_the_nearest_one(make, wrong, says):
@@ -107,6 +121,24 @@ def test_a_name_that_other_frameworks_have_for_a_setting_is_translated(make, wro
     with pytest.raises(TypeError) as error:
         make(**wrong)
     assert str(error.value).endswith(says)
+
+
+def test_every_owner_of_a_setting_has_it():
+    settings = {
+        "the algorithm": (PPO, DQN, R2D1, TD3, SAC, EnsembleSAC),
+        "the agent": (MlpDqnAgent, Td3Agent, SacAgent, EnsembleSacAgent),
+        "the sampler": (SerialSampler,),
+        "the runner": (MinibatchRl,),
+        "model_kwargs of the agent": (MlpDqnModel, PiMlpModel, MlpLstmModel),
+        "q_model_kwargs of the agent": (QEnsembleModel,),
+    }
+    known = {of: {name for make in makes for name in arguments_of(make)} for of, makes in settings.items()}
+    wrong = {name: of for name, of in OWNERS.items() if of in known and name not in known[of]}
+    assert not wrong
+    assert {of for of in OWNERS.values() if of not in known and "affinity" not in of and "evaluates" not in of} <= {
+        "model_kwargs and q_model_kwargs of the agent",
+        "logger_context",
+    }
 
 
 def test_every_translation_is_the_name_of_a_setting_and_no_setting_has_one():

@@ -232,6 +232,11 @@ def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
+def _are_sizes(value: Any) -> bool:
+    values = value.tolist() if hasattr(value, "tolist") else value
+    return is_integer(values, lowest=1) or _SIZES.test(values)
+
+
 def is_integer(value: Any, lowest: float = -math.inf) -> bool:
     """Return whether a value is an integer of at least `lowest`: of Python or numpy, or in an array without dimensions. A bool is not."""
     value = _item(value)
@@ -258,6 +263,8 @@ PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
 CALLABLE = Kind("a class or function", callable)
 DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
 ARRAY = Kind("an array", lambda value: isinstance(value, np.ndarray))
+_SIZES = list_of("whole numbers at least 1", lambda x: is_integer(x, lowest=1))
+SIZES = Kind(f"a whole number at least 1, or {_SIZES}", _are_sizes)
 
 BY_ANNOTATION = {
     "bool": FLAG,
@@ -271,6 +278,7 @@ BY_ANNOTATION = {
     "Callable": CALLABLE,
     "type": CALLABLE,
     "ndarray": ARRAY,
+    "Sequence | int": SIZES,  # Widths of layers.
 }
 
 

@@ -407,6 +407,14 @@ def test_critics_that_take_no_number_are_refused():
     with pytest.raises(TypeError, match="gives its critics n_critics, which QModel does not take: let it take that number, and return"):
         EnsembleSacAgent(QModelCls=QModel)
 
+    class OfMeans(QModel):
+        def __init__(self, observation_shape, action_size, n_critics):
+            super().__init__(observation_shape, action_size)
+
+    assert EnsembleSacAgent(QModelCls=OfMeans).q_model_kwargs == dict(n_critics=2)
+    with pytest.raises(TypeError, match=r"gives its critics n_quantiles, which .*OfMeans does not .*\[\*lead,n_critics,n_quantiles\]"):
+        EnsembleSacAgent(QModelCls=OfMeans, n_quantiles=5)
+
 
 class TooFew(SacPolicy):
     def __init__(self, observation_shape, action_size):

@@ -8,11 +8,13 @@ import torch
 from rlpyt.models.dqn.dueling import DuelingHeadModel
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
 from rlpyt.models.dqn.mlp_iqn_model import MlpIqnModel
+from rlpyt.models.dqn.mlp_r2d1_model import MlpR2d1Model
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.pg.mlp_ff_model import MlpFfModel, MlpGaussianFfModel
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.qpg.ensemble import QEnsembleModel
 from rlpyt.models.qpg.lstm import QpgLstm
+from rlpyt.models.qpg.mlp import QofMuMlpModel
 
 
 def test_last_layer_is_linear_only_if_it_has_a_size():
@@ -167,3 +169,13 @@ def test_an_empty_batch_of_observations_gives_an_empty_batch(shape):
     parts = tuple(torch.zeros(0, *each) for each in shapes)
     x, (lead_dim, T, B) = vector(parts if len(parts) > 1 else parts[0])
     assert x.shape == (0, vector.size) and (lead_dim, T, B) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("sizes", ["64", "abc", 0, -1, 2.5, [64, 0], [64.0], [None], {"a": 1}, b"4"])
+@pytest.mark.parametrize("make, name", [(MlpDqnModel, "hidden_sizes"), (QofMuMlpModel, "hidden_sizes"), (MlpR2d1Model, "head_size")])
+def test_widths_of_layers_are_whole_numbers(make, name, sizes):
+    more = dict(action_size=2) if make is QofMuMlpModel else dict(output_size=2)
+    with pytest.raises(
+        ValueError, match=f"^{make.__name__}: {name}=.* is not possible; it must be a whole number at least 1, or a list of"
+    ):
+        make((4,), **{**dict(hidden_sizes=[8]), **more, name: sizes})

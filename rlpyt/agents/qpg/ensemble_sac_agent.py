@@ -65,19 +65,21 @@ class EnsembleAgent(QpgAgent):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
-        if not takes(self.QModelCls, "n_critics") and is_of_rlpyt(type(self)):  # A subclass may make its critics in another way.
-            raise TypeError(
-                f"{type(self).__name__} gives its critics n_critics, which {name_of(self.QModelCls)} does not take: let it take that "
-                "number, and return so many values for each observation, [*lead,n_critics]."
-            )
-        for name, value in dict(n_critics=self.n_critics, n_quantiles=self.n_quantiles).items():
+        for name, values in dict(n_critics="n_critics", n_quantiles="n_critics,n_quantiles").items():
+            value = getattr(self, name)
             if self.q_model_kwargs.get(name, value) != value:
                 raise ValueError(
                     f"{type(self).__name__}: {name}={value} of the agent and {name}={self.q_model_kwargs[name]} in q_model_kwargs differ: "
                     "give it to the agent alone, which hands it on."
                 )
-            if value is not None:  # A model without quantiles need not know the name.
-                self.q_model_kwargs = {**self.q_model_kwargs, name: value}
+            if value is None:
+                continue  # A model without quantiles need not know the name.
+            if not takes(self.QModelCls, name) and is_of_rlpyt(type(self)):  # A subclass may make its critics in another way.
+                raise TypeError(
+                    f"{type(self).__name__} gives its critics {name}, which {name_of(self.QModelCls)} does not take: let it take that "
+                    f"number, and return so many values for each observation, [*lead,{values}]."
+                )
+            self.q_model_kwargs = {**self.q_model_kwargs, name: value}
         self.model_names: Mapping[str, str] = {"model": "model", "q_model": "q_model"}
         self.target_names: Mapping[str, str] = {}
         if self.target_networks:

@@ -9,6 +9,7 @@ from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.mlp import MlpModel, ObservationVector, list_of_sizes
 from rlpyt.models.utils import Model
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -24,6 +25,7 @@ class MlpDqnModel(Model):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

@@ -10,6 +10,7 @@ from rlpyt.models.dqn.mlp_iqn_model import as_rows
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpR2d1Model", "RnnState"]
@@ -31,6 +32,7 @@ class MlpR2d1Model(Model):
         implicit: quantiles of the return at any fractions, which are a further input, by `QuantileHead`.
     """
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

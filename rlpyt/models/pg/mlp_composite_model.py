@@ -15,6 +15,7 @@ from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model, orthogonal_policy_
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -70,6 +71,7 @@ class MlpCompositeFfModel(Model):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,
@@ -113,6 +115,7 @@ class MlpCompositeLstmModel(Model):
         orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

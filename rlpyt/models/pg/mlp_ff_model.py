@@ -24,6 +24,7 @@ class MlpFfModel(Model):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

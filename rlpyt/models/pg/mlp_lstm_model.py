@@ -10,6 +10,7 @@ from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import RnnState, make_rnn
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.utils import Model, orthogonal_policy_
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpLstmModel", "RnnState"]
@@ -28,6 +29,7 @@ class MlpLstmModel(Model):
         orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

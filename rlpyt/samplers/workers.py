@@ -40,7 +40,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -114,9 +114,31 @@ def describe_failure(error: BaseException, where: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # In the worker
 # ---------------------------------------------------------------------------------------------------------------------
+class _Arguments:
+    """The arguments of a worker. Under spawn and forkserver it gets them in shared memory.
+
+    Otherwise they would come through a pipe with room for 64 KB, which multiprocessing itself keeps open for reading. If a spawned process
+    ends before it has read all of it, because it cannot import the script, `Process.start` would wait forever.
+    """
+
+    def __init__(self, kwargs: dict) -> None:
+        self.kwargs = kwargs
+        self._memory: SharedMap | None = None
+
+    def __reduce__(self) -> tuple:
+        pickled = reduction.ForkingPickler.dumps(self.kwargs)
+        self._memory = SharedMap(len(pickled))  # Kept until the process has been started, which then has it.
+        self._memory[:] = pickled
+        return _arguments_in, (self._memory,)
+
+
+def _arguments_in(memory: SharedMap) -> _Arguments:
+    return _Arguments(pickle.loads(memory))
+
+
 def _worker_main(
     target: Callable,
-    kwargs: dict,
+    arguments: _Arguments,
     pipe: Connection,
     others: list[Connection],
     stack: SharedMap,
@@ -139,7 +161,7 @@ def _worker_main(
         faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
     try:
-        target(pipe, **kwargs)
+        target(pipe, **arguments.kwargs)
     except Abandoned:
         os._exit(1)
     except BaseException as error:
@@ -327,7 +349,8 @@ class WorkerPool:
                     mine, theirs = context.Pipe()
                     stack = SharedMap(_STACK_BYTES)
                     inherited = [*self.pipes, mine] if forks else []
-                    args = (target, kwargs, theirs, inherited, stack, os.getpid() if is_child else None, dies_with_parent, current())
+                    parent_pid = os.getpid() if is_child else None
+                    args = (target, _Arguments(kwargs), theirs, inherited, stack, parent_pid, dies_with_parent, current())
                     process = context.Process(target=_worker_main, args=args, name=name)
                     process._config["tempdir"] = self.directory
                     self.pipes.append(mine)

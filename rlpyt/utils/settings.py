@@ -26,6 +26,7 @@ from rlpyt.utils.names_elsewhere import NAMES_ELSEWHERE as NAMES_ELSEWHERE  # Th
 from rlpyt.utils.names_elsewhere import which_setting
 from rlpyt.utils.quick_args import arguments_along, arguments_of, own_arguments, written_arguments
 from rlpyt.utils.structures import shape_of
+from rlpyt.utils.text import plural
 
 _LARGEST_WHOLE = 2**63 - 1  # The largest element, and the largest length, of an array.
 _COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -331,7 +332,7 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
             owner = args[0] if is_method and args else None
             check_names(function, owner, kwargs)
             if passes_on and len(args) > len(places):
-                args, kwargs = _by_name(call, args, kwargs, len(places))
+                args, kwargs = _by_name(call, args, kwargs, len(places), type(owner).__name__)
             given = {**{name: args[i] for name, i in places.items() if i < len(args)}, **kwargs}
             who = _who(function, None) if owner is None else type(owner).__name__
             missing = [name for name in required if name not in given]
@@ -347,11 +348,16 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
     return decorate
 
 
-def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int) -> tuple[tuple, dict[str, Any]]:
+def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int, who: str) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments of a constructor, with those given by position, after the first `n`, turned into keyword arguments."""
     parameters = inspect.signature(constructor).parameters.values()
-    named = dict(zip([p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][n:], args[n:]))
-    if len(named) < len(args) - n or named.keys() & kwargs.keys():
+    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    named = dict(zip(names[n:], args[n:]))
+    if len(named) < len(args) - n:
+        others = ", ".join(f"{p.name}=" for p in parameters if p.kind is p.KEYWORD_ONLY)
+        by_position = f"only {plural(len(names) - 1, 'argument')} ({', '.join(names[1:])})" if names[1:] else "no arguments"
+        raise TypeError(f"{who} takes {by_position} by position." + (f" Give the others by name: {others}." if others else ""))
+    if named.keys() & kwargs.keys():
         inspect.signature(constructor).bind(*args, **kwargs)  # Raises an error that says what is wrong.
     return args[:n], {**named, **kwargs}
 

@@ -29,7 +29,7 @@ from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError
+from rlpyt.samplers.workers import WorkerError, WorkerPool
 from rlpyt.utils import accelerator
 from rlpyt.utils.logging.context import no_new_runs
 
@@ -757,11 +757,13 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context
 
 sampler = CpuSampler(EnvCls=CountingEnv, batch_T=2, batch_B=2, start_method=sys.argv[1])
+agent = RecordingAgent()
+agent.more = bytes(1_000_000)  # Much more than a pipe has room for.
 if sys.argv[2] == "with a log":
     with logger_context(sys.argv[3], 0, "mine"):
-        sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
+        sampler.initialize(agent, affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
 else:
-    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
+    sampler.initialize(agent, affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
 """
 
 
@@ -778,6 +780,44 @@ def test_a_script_without_main_guard_is_told_so_in_the_last_line_and_is_run_once
     assert result.stderr.splitlines()[-1].endswith('put what it does below `if __name__ == "__main__":`.')
     if log == "with a log":
         assert [file.name for file in tmp_path.glob("log/*/*.log")] == ["debug.log"]  # None that was moved aside for another.
+
+
+def counts_bytes(pipe, **kwargs):
+    pipe.send(("ok", sum(map(len, kwargs.values()))))
+    pipe.recv()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_worker_gets_arguments_that_no_pipe_has_room_for(start_method):
+    pool = WorkerPool(counts_bytes, [dict(a=bytes(3_000_000), b=b"12")], ["a worker"], start_method=start_method)
+    assert pool.receive() == [3_000_002]
+    pool.stop()
+    assert not living_children()
+
+
+FAILS_IN_WORKERS = """
+if __name__ == "__mp_main__":
+    raise ImportError("no such module here")
+from rlpyt.samplers.workers import WorkerPool
+
+def work(pipe, data):
+    pass
+
+if __name__ == "__main__":
+    WorkerPool(work, [dict(data=bytes(1_000_000))], ["a worker"], start_method="spawn").receive()
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_cannot_import_the_script_is_an_error_however_much_it_would_get(tmp_path):
+    (tmp_path / "mine.py").write_text(FAILS_IN_WORKERS)
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    result = subprocess.run([sys.executable, str(tmp_path / "mine.py")], capture_output=True, text=True, timeout=50, env=env)
+    assert result.returncode == 1 and "ImportError: no such module here" in result.stderr
+    assert re.search(r"WorkerError: A worker, pid \d+, ended with exit code 1 while starting", result.stderr.splitlines()[-1]), (
+        result.stderr
+    )
 
 
 @full

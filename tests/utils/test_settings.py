@@ -223,6 +223,13 @@ def test_a_subclass_names_only_settings_that_are_new_or_have_another_default():
     assert (Larger(rate=0).size, Larger(size=2.0).size) == (30, 2)
 
 
+def test_too_many_arguments_by_position_are_an_error_that_says_what_to_do():
+    with pytest.raises(TypeError) as error:
+        MinibatchRl(DQN(), MlpDqnAgent(), SerialSampler(**SAMPLER), n_steps=1)
+    says = "MinibatchRl takes only 1 argument (log_traj_window) by position. Give the others by name: algo=, agent=, sampler=, n_steps=, "
+    assert str(error.value).startswith(says)
+
+
 @pytest.mark.parametrize(
     "args,kwargs,error,says",
     [
@@ -231,7 +238,7 @@ def test_a_subclass_names_only_settings_that_are_new_or_have_another_default():
         ((3, 2), {}, ValueError, "Larger: rate=2 is not possible"),
         ((), dict(name="large"), TypeError, "Larger has no setting 'name'"),
         ((), dict(self=1), TypeError, "Larger has no setting 'self'"),
-        ((1, 0.5, 1, "large"), {}, TypeError, "too many positional arguments"),
+        ((1, 0.5, 1, "large"), {}, TypeError, "Larger takes only 3 arguments (size, rate, extra) by position."),
         ((1, 0.5), dict(rate=0.5), TypeError, "multiple values for argument 'rate'"),
     ],
 )

@@ -64,12 +64,12 @@ def test_documented_configurations_have_their_documented_values(name, key):
     assert importlib.import_module(name).configs[key] == documented(name, key)
 
 
-MANY_UPDATES = dict(replay_ratio=5120, policy_update_interval=20, policy_value="mean")
+MANY_UPDATES = dict(replay_ratio=5120, policy_update_interval=20, policy_value="mean", target_entropy=-1)
 
 # Settings of papers, by the configurations that have them: module, key, and values by section.
 PUBLISHED = [
     ("mujoco", "redq", dict(agent=dict(n_critics=10), algo=dict(MANY_UPDATES, n_target_critics=2))),
-    ("mujoco", "droq", dict(agent=dict(q_model_kwargs=dict(dropout=0.01, layer_norm=True)), algo=MANY_UPDATES)),
+    ("mujoco", "droq", dict(agent=dict(q_model_kwargs=dict(dropout=1e-4, layer_norm=True)), algo=MANY_UPDATES)),
     (
         "mujoco",
         "tqc",

@@ -39,7 +39,7 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[*,in_features] -> [*,out_features]."""
-        if not _is_asked(input, self.weight):
+        if not _has_choice(input, self.weight):
             return F.linear(input, self.weight, self.bias)
         if torch.is_grad_enabled():
             self._packed = None  # Training follows. Fused optimizers do not raise the version of a parameter.
@@ -89,12 +89,12 @@ class Linear(torch.nn.Linear):
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """``x W^T + b`` with its gradients, as `Linear` computes it in training."""
-    if onednn_is_chosen(len(x), weight) and _is_asked(x, weight):
+    if onednn_is_chosen(len(x), weight) and _has_choice(x, weight):
         return _OneDnnLinear.apply(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
-def _is_asked(x: torch.Tensor, weight: torch.Tensor) -> bool:
+def _has_choice(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether a product is one of those for which there may be a choice: large, in float32, on a CPU."""
     return (
         x.numel() * len(weight) >= MIN_SIZE
@@ -146,7 +146,6 @@ class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
-        ctx.has_bias = inputs[2] is not None
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -156,7 +155,7 @@ class _OneDnnLinear(torch.autograd.Function):
         return (
             product(grad, weight) if ctx.needs_input_grad[0] else None,
             product(grad.t(), x) if ctx.needs_input_grad[1] else None,
-            grad.sum(0) if ctx.has_bias else None,
+            grad.sum(0) if ctx.needs_input_grad[2] else None,
         )
 
 

@@ -5,7 +5,7 @@ from numbers import Integral
 from operator import index
 from typing import Any, cast
 
-import numpy as np  # noqa: F401  Programs that import all names with an asterisk take it from here.
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -139,6 +139,7 @@ def list_of_sizes(hidden_sizes: Sequence[int] | int | None, default: Sequence[in
     Integers may be those of numpy, which become Python's, because some modules of torch take no others.
     """
     sizes = default if hidden_sizes is None else hidden_sizes
+    sizes = sizes.tolist() if isinstance(sizes, (np.ndarray, torch.Tensor)) else sizes
     return list(map(index, [sizes] if isinstance(sizes, Integral) else cast(Sequence[int], sizes)))
 
 

@@ -117,8 +117,8 @@ def describe_failure(error: BaseException, where: str) -> None:
 class _Arguments:
     """The arguments of a worker. Under spawn and forkserver it gets them in shared memory.
 
-    Otherwise they would come through a pipe with room for 64 KB, which multiprocessing itself keeps open for reading. If a spawned process
-    ends before it has read all of it, because it cannot import the script, `Process.start` would wait forever.
+    Otherwise they would come through a pipe with room for 64 KB, which, under spawn, multiprocessing itself keeps open for reading. If the
+    process ended before it had read all of them, because it cannot import the script, `Process.start` would wait forever.
     """
 
     def __init__(self, kwargs: dict) -> None:
@@ -127,7 +127,7 @@ class _Arguments:
 
     def __reduce__(self) -> tuple:
         pickled = reduction.ForkingPickler.dumps(self.kwargs)
-        self._memory = SharedMap(len(pickled))  # Kept until the process has been started, which then has it.
+        self._memory = SharedMap(len(pickled))  # Kept until `start` has passed its descriptor to the process.
         self._memory[:] = pickled
         return _arguments_in, (self._memory,)
 

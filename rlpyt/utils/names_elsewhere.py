@@ -120,13 +120,14 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL; at the end, those
     "episode_per_test": Ours("eval_max_trajectories", _SAMPLER),
     "callbacks": Ours("hooks", _RUNNER),
 }
-_MODEL, _CRITICS = f"model_kwargs of {_AGENT}", f"q_model_kwargs of {_AGENT}"
+_CRITICS = "q_model_kwargs of an agent with an ensemble of critics"
 OWNERS = {  # The object that has the setting of each name.
     **{ours.name: ours.of for ours in NAMES_ELSEWHERE.values()},
     **dict.fromkeys(("n_critics", "n_quantiles", "target_networks", "action_squash", "pretrain_std"), _AGENT),
     **dict.fromkeys(("n_target_critics", "n_dropped_quantiles", "policy_value", "target_entropy"), _ALGO),
     **dict.fromkeys(("prioritized_replay", "munchausen", "warmup_T", "bootstrap_timelimit"), _ALGO),
-    **dict.fromkeys(("dueling", "noisy", "rnn"), _MODEL),
+    **dict.fromkeys(("dueling", "noisy"), "model_kwargs of a DQN agent"),
+    "rnn": "the models of a recurrent agent, which get it by model_kwargs",
     **dict.fromkeys(("dropout", "layer_norm"), _CRITICS),
     "batch_renorm": f"model_kwargs and {_CRITICS}",
 }

@@ -267,6 +267,7 @@ ARRAY = Kind("an array", lambda value: isinstance(value, np.ndarray))
 _SIZES = list_of("whole numbers at least 1", lambda x: is_integer(x, lowest=1))
 SIZES = Kind(f"a whole number at least 1, or {_SIZES}", _are_sizes)
 
+_OF_SIZES = "Sequence[int] | int"  # The annotation of widths of layers.
 BY_ANNOTATION = {
     "bool": FLAG,
     "int": Number(whole=True),
@@ -279,7 +280,6 @@ BY_ANNOTATION = {
     "Callable": CALLABLE,
     "type": CALLABLE,
     "ndarray": ARRAY,
-    "Sequence | int": SIZES,  # Widths of layers.
 }
 
 
@@ -525,6 +525,8 @@ def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
     if parameter.kind in _COLLECTED or (annotation is parameter.empty and declared is None):
         return None
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if declared is None and text.removeprefix("collections.abc.").removesuffix(" | None") == _OF_SIZES:
+        declared = SIZES
     while "[" in text:
         text, n = re.subn(r"\[[^\[\]]*\]", "", text)
         if not n:

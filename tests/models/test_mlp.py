@@ -44,7 +44,7 @@ def test_hidden_sizes_may_be_a_number_or_empty():
         partial(QpgLstm, (4,), 2, 2, lstm_size=np.int64(8), rnn="gru"),
     ],
 )
-@pytest.mark.parametrize("sizes", [np.int64(8), np.array([8]), [np.int64(8)], (8,), 8], ids=repr)
+@pytest.mark.parametrize("sizes", [np.int64(8), np.array([8]), np.array(8), torch.tensor(8), [np.int64(8)], (8,), 8], ids=repr)
 def test_sizes_of_hidden_layers_may_be_numbers_of_numpy(make, sizes):
     expected = {name: x.shape for name, x in make(hidden_sizes=[8]).state_dict().items()}
     assert {name: x.shape for name, x in make(hidden_sizes=sizes).state_dict().items()} == expected

@@ -79,10 +79,10 @@ def runner(**kwargs):
         (WorkerFactory, dict(n_worker=1), "WorkerFactory has no setting 'n_worker'. Did you mean 'n_workers'"),
         (DQN, dict(eps_final=0.1), "DQN has no setting 'eps_final'. It belongs to the agent."),
         (MlpDqnAgent, dict(hidden_sizes=[64]), "MlpDqnAgent has no setting 'hidden_sizes'. It belongs to model_kwargs of the agent."),
-        (DQN, dict(dueling=True), "DQN has no setting 'dueling'. It belongs to model_kwargs of the agent."),
+        (DQN, dict(dueling=True), "DQN has no setting 'dueling'. It belongs to model_kwargs of a DQN agent."),
         (EnsembleSAC, dict(n_quantiles=25), "EnsembleSAC has no setting 'n_quantiles'. It belongs to the agent."),
-        (EnsembleSAC, dict(dropout=0.01), "EnsembleSAC has no setting 'dropout'. It belongs to q_model_kwargs of the agent."),
-        (EnsembleSacAgent, dict(batch_renorm=True), "It belongs to model_kwargs and q_model_kwargs of the agent."),
+        (EnsembleSAC, dict(dropout=0.01), "It belongs to q_model_kwargs of an agent with an ensemble of critics."),
+        (EnsembleSacAgent, dict(batch_renorm=True), "It belongs to model_kwargs and q_model_kwargs of an agent with an ensemble"),
         (EnsembleSacAgent, dict(n_target_critics=2), "It belongs to the algorithm."),
         (SacAgent, dict(n_critics=5), "SacAgent has no setting 'n_critics'. Other agents have it."),
         (SAC, dict(n_target_critics=2), "SAC has no setting 'n_target_critics'. Other algorithms have it."),
@@ -129,16 +129,16 @@ def test_every_owner_of_a_setting_has_it():
         "the agent": (MlpDqnAgent, Td3Agent, SacAgent, EnsembleSacAgent),
         "the sampler": (SerialSampler,),
         "the runner": (MinibatchRl,),
-        "model_kwargs of the agent": (MlpDqnModel, PiMlpModel, MlpLstmModel),
-        "q_model_kwargs of the agent": (QEnsembleModel,),
+        "model_kwargs of the agent": (MlpDqnModel, PiMlpModel),
+        "model_kwargs of a DQN agent": (MlpDqnModel,),
+        "the models of a recurrent agent, which get it by model_kwargs": (MlpLstmModel,),
+        "q_model_kwargs of an agent with an ensemble of critics": (QEnsembleModel,),
+        "model_kwargs and q_model_kwargs of an agent with an ensemble of critics": (PiMlpModel, QEnsembleModel),
     }
     known = {of: {name for make in makes for name in arguments_of(make)} for of, makes in settings.items()}
-    wrong = {name: of for name, of in OWNERS.items() if of in known and name not in known[of]}
-    assert not wrong
-    assert {of for of in OWNERS.values() if of not in known and "affinity" not in of and "evaluates" not in of} <= {
-        "model_kwargs and q_model_kwargs of the agent",
-        "logger_context",
-    }
+    assert not {name: of for name, of in OWNERS.items() if of in known and name not in known[of]}
+    elsewhere = {"logger_context", "the affinity of the runner"}
+    assert set(OWNERS.values()) - known.keys() == elsewhere
 
 
 def test_every_translation_is_the_name_of_a_setting_and_no_setting_has_one():

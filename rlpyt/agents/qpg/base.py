@@ -167,7 +167,7 @@ class QpgAgent(BaseAgent):
 
     @contextmanager
     def joint_q(self) -> Iterator[None]:
-        """Within this context all Q-functions are computed together, which is faster, and share one node of the graph.
+        """Within this context all Q-functions are computed together, which is faster, and may share a node of the graph.
 
         So one call of `backward` must serve all of them. Outside, each Q-function can have a separate loss and `backward`.
         """

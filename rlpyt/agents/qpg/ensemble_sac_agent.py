@@ -77,7 +77,7 @@ class EnsembleAgent(QpgAgent):
             if not takes(self.QModelCls, name) and is_of_rlpyt(type(self)):  # A subclass may make its critics in another way.
                 raise TypeError(
                     f"{type(self).__name__} gives its critics {name}, which {name_of(self.QModelCls)} does not take: let it take that "
-                    f"number, and return so many values for each observation, [*lead,{values}]."
+                    f"number, and return values [*lead,{values}]."
                 )
             self.q_model_kwargs = {**self.q_model_kwargs, name: value}
         self.model_names: Mapping[str, str] = {"model": "model", "q_model": "q_model"}

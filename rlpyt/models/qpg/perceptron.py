@@ -2,12 +2,12 @@
 
 Small networks spend much of their time between operations: in modules, in nodes of the graph, in kernels that reread what they have just
 written. Here no modules are called, and ReLU writes into its input. On an accelerator, and where several perceptrons with the same input
-are one batched product, all layers are a single node of the graph.
+are one batched product, all layers are a single node of the graph. Those of `after_constants` are one everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -235,8 +235,13 @@ def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Te
 
 def _layer_by_layer(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
     """Do what `perceptrons` does. Under autocast, last layers compute in the dtype of their parameters (see `OutputLinear`)."""
-    product = linear if is_chosen("onednn") else F.linear  # Few users have a choice, and to look it up for each layer takes time.
     autocasts = torch.is_autocast_enabled(x.device.type)
+    product: Callable[..., torch.Tensor] = F.linear
+    # On most machines oneDNN is chosen for nothing, and to look that up for each layer takes time.
+    if is_chosen("onednn") and not (autocasts or torch.compiler.is_compiling()):
+        if not torch.is_grad_enabled():
+            return tuple(_forward(x, layers)[-1] for layers in nets)  # Its oneDNN computes layer and ReLU together.
+        product = linear
     outputs = []
     for layers in nets:
         y = x

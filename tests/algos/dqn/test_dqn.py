@@ -371,6 +371,16 @@ def test_settings_of_replay_that_cannot_work_are_refused_in_a_sentence(capsys):
         make(replay_size=7)
 
 
+class PrioritizedDqn(DQN):
+    def __init__(self, replay_size=64):
+        super().__init__(replay_size=replay_size, prioritized_replay=True)
+
+
+def test_a_subclass_with_a_constructor_of_its_own_is_known_to_update_priorities(capsys):
+    start(PrioritizedDqn(), MlpDqnAgent(), T, B, examples=EXAMPLES)
+    assert "priorities" not in capsys.readouterr().out
+
+
 def test_two_batches_sampled_one_after_the_other_are_different_memory():
     algo, _ = make()
     for itr in range(3):

@@ -423,7 +423,7 @@ def test_priorities_that_are_not_updated_are_told_of(capsys):
 def test_an_attribute_for_priorities_that_are_not_updated_is_told_of(monkeypatch, capsys):
     monkeypatch.setattr(SAC, "prioritized_replay", True)
     make("sac")
-    assert "so it draws all steps equally often: leave prioritized_replay False, or let `update` return" in capsys.readouterr().out
+    assert "so it draws all steps equally often: set prioritized_replay to False, or let `update` return" in capsys.readouterr().out
     monkeypatch.setattr(SAC, "update", lambda self, batch: None)  # A user's, which may return priorities.
     make("sac")
     assert "priorities" not in capsys.readouterr().out

@@ -113,6 +113,30 @@ def test_large_products_by_onednn_agree_with_double_precision(monkeypatch):
             torch.testing.assert_close(a.double(), b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.skipif(not onednn_is_available(), reason="this torch has no oneDNN")
+def test_with_onednn_passes_without_gradient_compute_layer_and_relu_together(monkeypatch):
+    then, onednn_linear = [], perceptron.onednn_linear
+    monkeypatch.setattr(perceptron, "onednn_linear", lambda *args: then.append(args[3]) or onednn_linear(*args))
+    monkeypatch.setattr(choices, "_chosen", {("linear", 256, 256, 256): "onednn"})
+    nets, x = make_nets(2, torch.float32, [(23, 256), (256, 256), (256, 1)]), torch.randn(256, 23)
+    expected = perceptrons(x, nets)
+    with torch.no_grad():
+        for a, b in zip(perceptrons(x, nets), expected):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    assert then == ["relu", "relu"]
+
+
+@pytest.mark.parametrize("chosen", [{}, {("linear", 256, 256, 256): "onednn"}])
+def test_a_compiled_perceptron_is_a_single_graph(chosen, monkeypatch):
+    monkeypatch.setattr(choices, "_chosen", chosen)
+    nets, x = make_nets(2, torch.float32, [(23, 256), (256, 256), (256, 1)]), torch.randn(256, 23)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: perceptrons(x, nets), backend="eager", fullgraph=True)
+    for a, b in zip(compiled(x), perceptrons(x, nets)):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    torch._dynamo.reset()
+
+
 def test_parameters_changed_before_the_backward_pass_are_noticed(nets):
     loss = sum(y.sum() for y in perceptrons(torch.randn(4, 5, dtype=torch.float64), nets))
     with torch.no_grad():

@@ -230,7 +230,24 @@ def _pass(module: Callable, x: torch.Tensor) -> None:
     with torch.enable_grad():
         y = module(x)
         outputs = [part for part in (y if isinstance(y, tuple) else (y,)) if isinstance(part, torch.Tensor)]
-        torch.autograd.backward(outputs, [torch.ones_like(part) for part in outputs])
+        _Scalar.apply(*outputs).backward()
+
+
+class _Scalar(torch.autograd.Function):
+    """A scalar with gradient 1 for each number of its inputs.
+
+    A `backward` of outputs that are no scalars needs their gradients, and PyTorch imports sympy to check these. In a new process that takes
+    longer than all measurements may.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*inputs)
+        return inputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(map(torch.ones_like, ctx.saved_tensors))
 
 
 def _said(n_threads: int) -> str:

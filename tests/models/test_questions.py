@@ -1,5 +1,8 @@
 """What can be chosen about models: that the code does what is chosen, with equal results, and that all sizes of a model are asked for."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -188,6 +191,40 @@ def test_a_weight_is_packed_in_bfloat16_unless_float32_was_chosen(answer, packed
     adopt({} if answer is None else {"acting 64 128 256": answer})
     layer = Linear(128, 256)
     assert layer.pack(rows=64) is packed and (layer._packed is not None) is packed
+
+
+NO_IMPORTS = """
+import sys
+import torch
+from rlpyt.models.questions import comparisons
+from rlpyt.models.qpg.mlp import QofMuMlpModel
+
+for comparison in comparisons([QofMuMlpModel((17,), [256, 256], 6) for _ in range(2)], [256]):
+    compute, before = comparison.prepare(), set(sys.modules)
+    compute()
+    print(comparison.question[0], len(set(sys.modules) - before))
+"""
+
+
+def test_what_is_measured_first_in_a_new_process_imports_nothing():
+    """PyTorch imports sympy where `backward` is given gradients. That took all of the time for measurements."""
+    told = subprocess.run([sys.executable, "-c", NO_IMPORTS], capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    assert "nets" in told[::2] and set(told[1::2]) == {"0"}, told
+
+
+def test_measured_are_gradients_of_1_for_each_output():
+    x, grads = torch.randn(3, 2, requires_grad=True), []
+    hook = lambda g: grads.append(g.clone())  # noqa: E731
+
+    def module(x):
+        outputs = 2 * x, x.sum(1)
+        for output in outputs:
+            output.register_hook(hook)
+        return outputs
+
+    questions._pass(module, x)
+    assert sorted(g.shape for g in grads) == [(3,), (3, 2)] and all(torch.equal(g, torch.ones_like(g)) for g in grads)
+    torch.testing.assert_close(x.grad, torch.full((3, 2), 3.0))
 
 
 @needs_onednn

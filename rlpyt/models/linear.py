@@ -89,9 +89,15 @@ class Linear(torch.nn.Linear):
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """``x W^T + b`` with its gradients, as `Linear` computes it in training."""
-    if onednn_is_chosen(len(x), weight) and _has_choice(x, weight):
+    if is_by_onednn(x, weight):
         return _OneDnnLinear.apply(x, weight, bias)
     return F.linear(x, weight, bias)
+
+
+def is_by_onednn(x: torch.Tensor, weight: torch.Tensor, rows: int | None = None) -> bool:
+    """Return whether ``x W^T`` and its gradients are computed by oneDNN, as was chosen for `rows`, by default those of `x`."""
+    is_chosen = weight.dim() == 2 and onednn_is_chosen(len(x) if rows is None else rows, weight)
+    return is_chosen and _has_choice(x, weight)
 
 
 def _has_choice(x: torch.Tensor, weight: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import MIN_SIZE, linear, onednn_is_chosen, onednn_linear, onednn_product
+from rlpyt.models.linear import is_by_onednn, linear, onednn_linear, onednn_product
 from rlpyt.utils.accelerator import has_fused_relu
 from rlpyt.utils.choices import chosen, is_chosen
 
@@ -128,7 +128,7 @@ def _backward(
     grads: list[torch.Tensor] = []
     for i in reversed(range(len(layers))):
         weight, x = layers[i][0], inputs[i]
-        product = onednn_product if _by_onednn(x, weight) else torch.matmul
+        product = onednn_product if is_by_onednn(x, weight) else torch.matmul
         if need_params:
             grads[:0] = [product(g.mT, x.expand(*g.shape[:-1], -1) if x.dim() < g.dim() else x), g.sum(-2)]
         if i or need_x:
@@ -142,24 +142,13 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: boo
     """``x W^T + b``, of one net or, with W [n,out,in], of several."""
     if weight.dim() == 3:
         y = torch.baddbmm(bias.unsqueeze(1), x.expand(len(weight), *x.shape[-2:]), weight.mT)
-    elif _by_onednn(x, weight, rows):
+    elif is_by_onednn(x, weight, rows):
         return onednn_linear(x, weight, bias, "relu" if relu else "none")
     elif relu and x.device.type != "cpu" and has_fused_relu(x.device):  # A CPU does the same in two steps.
         return torch._addmm_activation(bias, x, weight.t())
     else:
         y = F.linear(x, weight, bias)
     return y.relu_() if relu else y
-
-
-def _by_onednn(x: torch.Tensor, weight: torch.Tensor, rows: int | None = None) -> bool:
-    """Whether products of a layer, forwards and backwards, are computed by oneDNN, as was chosen for `rows`, by default those of `x`."""
-    return (
-        x.numel() * weight.shape[0] >= MIN_SIZE
-        and weight.dim() == 2
-        and x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and onednn_is_chosen(len(x) if rows is None else rows, weight)
-    )
 
 
 # --- Nets that are computed together ----------------------------------------------------------------------------------

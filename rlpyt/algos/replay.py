@@ -266,10 +266,11 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"{name} replays {'single steps' if of_sequences else 'sequences'}, for which {cls_name} is not made: choose one such as "
                 f"{self.default_replay_buffer_cls(example, async_).__name__}, or leave ReplayBufferCls None."
             )
-        may_set_priorities = any(takes(cls, "prioritized_replay") for cls in type(self).__mro__ if is_of_rlpyt(cls))
-        if has_priorities(ReplayCls) and not (self.prioritized_replay and may_set_priorities) and is_of_rlpyt(ReplayCls):
-            # A user's buffer may set priorities itself.
-            remedy = "give prioritized_replay=True" if may_set_priorities else "leave ReplayBufferCls None"
+        if not (has_priorities(ReplayCls) and is_of_rlpyt(ReplayCls)):
+            return  # A user's buffer may set priorities itself.
+        can_update = any(takes(cls, "prioritized_replay") for cls in type(self).__mro__ if is_of_rlpyt(cls))
+        if not (can_update and self.prioritized_replay):
+            remedy = "give prioritized_replay=True" if can_update else "leave ReplayBufferCls None"
             if self.prioritized_replay:
                 remedy = "set prioritized_replay to False, or let `update` return priorities"
             logger.warn(f"{name} does not update the priorities of {cls_name}, so it draws all steps equally often: {remedy}.")

@@ -29,11 +29,12 @@ base = variant(
     runner=dict(n_steps=300e3, log_interval_steps=5e3),
     sampler=dict(eval_n_envs=5, eval_max_steps=10_000, eval_max_trajectories=10),
 )
-many_updates = dict(replay_ratio=20 * 256, policy_update_interval=20, policy_value="mean", target_entropy=-1)
+many_updates = dict(replay_ratio=20 * 256, policy_update_interval=20, policy_value="mean")
+of_hopper = dict(many_updates, target_entropy=-1)
 
 configs = dict(
-    redq=variant(base, agent=dict(n_critics=10), algo=dict(many_updates, n_target_critics=2)),
-    droq=variant(base, agent=dict(q_model_kwargs=dict(dropout=1e-4, layer_norm=True)), algo=many_updates),
+    redq=variant(base, agent=dict(n_critics=10), algo=dict(of_hopper, n_target_critics=2)),
+    droq=variant(base, agent=dict(q_model_kwargs=dict(dropout=1e-4, layer_norm=True)), algo=of_hopper),
     tqc=variant(base, agent=dict(n_critics=5, n_quantiles=25, q_model_kwargs=dict(hidden_sizes=[512] * 3)), algo=dict(policy_value="mean")),
     crossq=variant(
         base,

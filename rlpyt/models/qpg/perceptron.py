@@ -229,7 +229,7 @@ def _layer_by_layer(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tens
     # On most machines oneDNN is chosen for nothing, and to look that up for each layer takes time.
     if is_chosen("onednn") and not (autocasts or torch.compiler.is_compiling()):
         if not torch.is_grad_enabled():
-            return tuple(_forward(x, layers)[-1] for layers in nets)  # Its oneDNN computes layer and ReLU together.
+            return tuple(_forward(x, layers)[-1] for layers in nets)  # oneDNN then computes a layer and its ReLU together.
         product = linear
     outputs = []
     for layers in nets:
